@@ -1,0 +1,83 @@
+"""What all records share: strictness, and one-line errors that name the key."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from specsim.errors import InputError, nearest
+
+WeightDtype = Literal["bf16", "fp16", "fp8", "int8", "int4", "nvfp4", "mxfp4", "fp32"]
+KvDtype = Literal["bf16", "fp16", "fp8", "fp32"]
+Basis = Literal["measured", "fitted", "assumed", "calibrated"]
+Confidence = Literal["high", "medium", "low"]
+
+
+class Record(BaseModel):
+    """An immutable, strict record: an unknown key, a NaN or an infinity is an error."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+
+class Range(Record):
+    """A constant with the interval that it is believed to lie in."""
+
+    value: float = Field(description="best value")
+    low: float = Field(description="10th percentile of what is believed")
+    high: float = Field(description="90th percentile of what is believed")
+
+
+R = TypeVar("R", bound=BaseModel)
+
+
+def parse(record: type[R], data: Any, *, what: str) -> R:
+    """Validate `data` as `record`; raise an `InputError` of one line that names the key.
+
+    Parameters
+    ----------
+    what : str
+        What is being read, for the message: a file name, or 'scenario'.
+    """
+    try:
+        return record.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{what}: {_one_line(error, record)}") from error
+
+
+def _one_line(error: ValidationError, record: type[BaseModel]) -> str:
+    problems = error.errors(include_url=False)
+    # An unknown key explains the other problems (a misspelt key is also a missing one): say it first.
+    first = min(problems, key=lambda p: p["type"] != "extra_forbidden")
+    path = ".".join(str(part) for part in first["loc"]) or "the document"
+    if first["type"] == "extra_forbidden":
+        close = nearest(str(first["loc"][-1]), _known_keys(record, first["loc"][:-1]))
+        hint = f"; nearest known: {', '.join(close)}" if close else ""
+        return f"unknown key {path!r}{hint}"
+    if first["type"] == "missing":
+        return f"missing key {path!r}"
+    shown = repr(first["input"])
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{path}: got {shown}; {message[0].lower()}{message[1:]}"
+
+
+def _known_keys(record: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    """Return the keys that are allowed at `path` inside `record`, as far as types tell."""
+    current: list[type[BaseModel]] = [record]
+    for part in path:
+        inner: list[type[BaseModel]] = []
+        for model in current:
+            field = model.model_fields.get(str(part))
+            inner.extend(_models_in(field.annotation) if field else [])
+        current = inner or current
+    return [key for model in current for key in model.model_fields]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    args = getattr(annotation, "__args__", ())
+    return [model for arg in args for model in _models_in(arg)]

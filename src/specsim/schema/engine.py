@@ -1,0 +1,63 @@
+"""A serving engine at a version: its host overheads, defaults and limits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from specsim.schema.base import Basis, Range, Record
+
+GraphMode = Literal["full", "piecewise", "eager"]
+
+
+class SchedulerDefaults(Record):
+    """Batch limits for devices with at least `min_memory_gib` of memory."""
+
+    min_memory_gib: float = Field(ge=0)
+    max_num_seqs: int = Field(gt=0)
+    max_num_batched_tokens: int = Field(gt=0)
+
+
+class EngineConstants(Record):
+    """Constants of one engine version. Later versions inherit what they do not state."""
+
+    version: str
+    basis: Basis
+    source: str
+    host_ms: Range = Field(description="host time per step that the GPU waits for, async scheduling")
+    sync_host_ms: Range = Field(description="the same without asynchronous scheduling")
+    per_sequence_host_us: Range = Field(description="host time per running sequence and step")
+    speculative_host_ms: Range = Field(description="added per step with speculation on")
+    draft_host_ms: Range = Field(description="per drafter pass, launched as graphs")
+    ngram_host_ms: Range = Field(description="proposing by prompt lookup, per step")
+    suffix_host_ms: Range = Field(description="proposing from the suffix tree, per step")
+    eager_layer_us: Range = Field(description="launch time per layer where no graph covers the pass")
+    gpu_memory_utilization: float = Field(gt=0, le=1)
+    scheduler_defaults: tuple[SchedulerDefaults, ...] = Field(min_length=1)
+    small_scheduler_architectures: tuple[str, ...] = Field(
+        default=(), description="devices that get the smallest limits whatever their memory"
+    )
+    block_size: int = Field(default=16, gt=0)
+    max_graph_tokens: int = Field(gt=0, description="tokens per step that graphs cover, at most")
+    max_graph_tokens_sm10x: int = Field(gt=0)
+    graph_tokens_per_seq: int = Field(default=2, description="cap: this x max_num_seqs x (1 + k)")
+    draft_graphs: dict[str, GraphMode] = Field(description="by method; 'default' for the others")
+    async_scheduling: bool = Field(description="on by default")
+    sync_methods: tuple[str, ...] = Field(default=(), description="methods that force it off")
+    ngram_always_drafts: bool = Field(description="no match: filler drafts are verified")
+    methods: tuple[str, ...] = Field(description="speculation methods that this version has")
+    tree_drafting: bool = False
+    adaptive_verification: bool = False
+    non_torch_gib: Range = Field(description="memory of NCCL, CUDA context ... per device")
+    activation_gib_per_mtok_hidden: Range = Field(
+        description="activation peak: this x batched tokens x hidden size / 1e6 [GiB]"
+    )
+    graph_memory_gib: Range = Field(description="CUDA graph pools per device")
+
+
+class Engine(Record):
+    """All known versions of one engine, oldest first."""
+
+    name: str
+    versions: tuple[EngineConstants, ...] = Field(min_length=1)

@@ -1,0 +1,105 @@
+"""A scenario: one deployment, one way of speculating, one workload (case_format.md)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from specsim.schema.base import KvDtype, Record, WeightDtype
+from specsim.schema.speculation import Speculation
+
+EngineName = Literal["vllm", "sglang", "tensorrt-llm"]
+DEFAULT_CONCURRENCY: tuple[float, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Target(Record):
+    """The model that is served."""
+
+    model: str = Field(description="catalog id, Hugging Face id, or path of a config.json")
+    weight_dtype: WeightDtype | None = Field(default=None, description="absent: the checkpoint's")
+    kv_dtype: KvDtype | None = Field(default=None, description="absent: bf16 or the checkpoint's")
+
+
+class Hardware(Record):
+    """What it runs on."""
+
+    accelerator: str = Field(description="hardware profile id, or path of a profile")
+    tensor_parallel_size: int = Field(default=1, gt=0, le=64)
+    pipeline_parallel_size: int = Field(default=1, gt=0, le=64)
+    expert_parallel: bool = False
+
+
+class EngineSettings(Record):
+    """How the engine is started. What is absent is the engine version's default."""
+
+    name: EngineName = "vllm"
+    version: str | None = Field(default=None, description="absent: the newest known")
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    max_num_seqs: int | None = Field(default=None, gt=0)
+    max_num_batched_tokens: int | None = Field(default=None, gt=0)
+    max_model_len: int | None = Field(default=None, gt=0)
+    cuda_graphs: bool = True
+    async_scheduling: bool | None = None
+    host_ms: float | None = Field(default=None, ge=0, description="overrides the engine's constant")
+    speculative_host_ms: float | None = Field(default=None, ge=0)
+    draft_host_ms: float | None = Field(default=None, ge=0)
+
+
+class Workload(Record):
+    """What is asked."""
+
+    input_tokens: float = Field(default=512, gt=0, description="mean prompt length [tokens]")
+    output_tokens: float = Field(default=256, ge=1, description="mean answer length [tokens]")
+    cached_prompt_tokens: float = Field(
+        default=0, ge=0, description="prefix-cache hits per request, not prefilled [tokens]"
+    )
+    cached_prompt_tokens_speculative: float | None = Field(
+        default=None, ge=0, description="the same with speculation on, where it differs [tokens]"
+    )
+    shared_prefix: bool = Field(
+        default=False, description="the cached tokens are one prefix of all requests, stored once"
+    )
+    arrival: Literal["steady", "burst"] = "steady"
+    num_requests: int | None = Field(default=None, gt=0, description="with burst")
+    temperature: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _cached_within_prompt(self) -> Workload:
+        for name in ("cached_prompt_tokens", "cached_prompt_tokens_speculative"):
+            cached = getattr(self, name)
+            if cached is not None and cached > self.input_tokens:
+                raise ValueError(
+                    f"{name} ({cached:g}) is above input_tokens ({self.input_tokens:g})"
+                )
+        return self
+
+
+class Load(Record):
+    """Either requests kept in the system, or requests arriving per second."""
+
+    concurrency: tuple[float, ...] | None = Field(default=None, min_length=1)
+    request_rate: tuple[float, ...] | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Load:
+        if (self.concurrency is None) == (self.request_rate is None):
+            raise ValueError("give concurrency or request_rate, not both and not neither")
+        values = self.concurrency if self.concurrency is not None else self.request_rate
+        if any(v <= 0 for v in values or ()):
+            raise ValueError("loads must be above 0")
+        if self.concurrency is not None and any(v < 1 for v in self.concurrency):
+            raise ValueError("concurrency starts at 1")
+        return self
+
+
+class Scenario(Record):
+    """Everything a prediction is made from."""
+
+    name: str = ""
+    target: Target
+    hardware: Hardware
+    engine: EngineSettings = EngineSettings()
+    speculation: Speculation = Speculation()
+    workload: Workload = Workload()
+    load: Load = Load(concurrency=DEFAULT_CONCURRENCY)
