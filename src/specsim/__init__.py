@@ -1,2 +1,38 @@
-"""specsim: when does speculative decoding pay?"""
+"""When does speculative decoding pay? An analytical cost and crossover simulator.
+
+The public names are those of `__all__`; everything else may change. They are loaded on first
+use, so that importing specsim costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specsim.analysis.predict import kv_result as kv_budget
+    from specsim.analysis.predict import predict
+    from specsim.analysis.predict import predict_crossover as crossover
+    from specsim.catalog.scenario import load_scenario
+
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "crossover": ("specsim.analysis.predict", "predict_crossover"),
+    "kv_budget": ("specsim.analysis.predict", "kv_result"),
+    "load_scenario": ("specsim.catalog.scenario", "load_scenario"),
+    "predict": ("specsim.analysis.predict", "predict"),
+}
+
+__all__ = ["crossover", "kv_budget", "load_scenario", "predict"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        module, attribute = _PUBLIC[name]
+        return getattr(importlib.import_module(module), attribute)
+    raise AttributeError(f"module 'specsim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

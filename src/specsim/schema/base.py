@@ -49,7 +49,7 @@ def parse(record: type[R], data: Any, *, what: str) -> R:
 
 def _one_line(error: ValidationError, record: type[BaseModel]) -> str:
     problems = error.errors(include_url=False)
-    # An unknown key explains the other problems (a misspelt key is also a missing one): say it first.
+    # A misspelt key is also a missing one: the unknown key explains the rest, so it goes first.
     first = min(problems, key=lambda p: p["type"] != "extra_forbidden")
     path = ".".join(str(part) for part in first["loc"]) or "the document"
     if first["type"] == "extra_forbidden":

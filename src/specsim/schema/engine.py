@@ -25,18 +25,24 @@ class EngineConstants(Record):
     version: str
     basis: Basis
     source: str
-    host_ms: Range = Field(description="host time per step that the GPU waits for, async scheduling")
+    host_ms: Range = Field(description="host time per step not hidden, async scheduling")
     sync_host_ms: Range = Field(description="the same without asynchronous scheduling")
     per_sequence_host_us: Range = Field(description="host time per running sequence and step")
     speculative_host_ms: Range = Field(description="added per step with speculation on")
     draft_host_ms: Range = Field(description="per drafter pass, launched as graphs")
     ngram_host_ms: Range = Field(description="proposing by prompt lookup, per step")
     suffix_host_ms: Range = Field(description="proposing from the suffix tree, per step")
-    eager_layer_us: Range = Field(description="launch time per layer where no graph covers the pass")
+    eager_layer_us: Range = Field(description="launch time per layer where no graph covers it")
     gpu_memory_utilization: float = Field(gt=0, le=1)
     scheduler_defaults: tuple[SchedulerDefaults, ...] = Field(min_length=1)
     small_scheduler_architectures: tuple[str, ...] = Field(
         default=(), description="devices that get the smallest limits whatever their memory"
+    )
+    small_scheduler_devices: tuple[str, ...] = Field(
+        default=(), description="the same by device: ids that contain one of these words"
+    )
+    speculative_max_num_seqs: int | None = Field(
+        default=None, gt=0, description="default of max_num_seqs with speculation on, if another"
     )
     block_size: int = Field(default=16, gt=0)
     max_graph_tokens: int = Field(gt=0, description="tokens per step that graphs cover, at most")
@@ -54,6 +60,12 @@ class EngineConstants(Record):
         description="activation peak: this x batched tokens x hidden size / 1e6 [GiB]"
     )
     graph_memory_gib: Range = Field(description="CUDA graph pools per device")
+    graph_memory_budgeted: bool = Field(
+        default=True, description="graph memory is taken out of gpu_memory_utilization's share"
+    )
+    copies_shared_embedding: bool = Field(
+        default=False, description="an EAGLE or MTP drafter loads its own embedding and head"
+    )
 
 
 class Engine(Record):

@@ -47,7 +47,7 @@ class Datasheet(Record):
     """The vendor's figures."""
 
     memory_gb: float = Field(gt=0, le=4096, description="as marketed [1e9 bytes]")
-    memory_usable_gib: float = Field(gt=0, le=4096, description="as the driver reports [2**30 bytes]")
+    memory_usable_gib: float = Field(gt=0, le=4096, description="as reported by the driver [GiB]")
     memory_bandwidth_gb_per_s: float = Field(gt=1, le=100_000)
     dense_tflops: DenseTflops
     l2_mb: float | None = Field(default=None, gt=0)
@@ -63,6 +63,17 @@ class Constants(Record):
 
     basis: Basis
     source: str = Field(min_length=3)
+
+    @model_validator(mode="after")
+    def _ranges_hold_their_value(self) -> Constants:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, Range) and not 0 <= value.low <= value.value <= value.high:
+                raise ValueError(
+                    f"{name} must have 0 <= low <= value <= high, "
+                    f"got {value.low:g}, {value.value:g}, {value.high:g}"
+                )
+        return self
 
 
 class GemmConstants(Constants):
@@ -125,6 +136,8 @@ class AllReduceConstants(Constants):
 
     kib: tuple[float, ...] = Field(min_length=2, description="message size [2**10 bytes]")
     us: tuple[float, ...] = Field(min_length=2)
+    relative_low: float = Field(default=0.85, gt=0, le=1)
+    relative_high: float = Field(default=1.2, ge=1)
 
     @model_validator(mode="after")
     def _same_length(self) -> AllReduceConstants:

@@ -170,18 +170,21 @@ class DrafterSpec(Record):
     layers: tuple[LayerGroup, ...] = ()
     fc_in_features: int = Field(default=0, ge=0, description="inputs of the fusing projection")
     fc_out_features: int | None = Field(default=None, gt=0, description="absent: hidden_size")
-    post_projection: bool = Field(default=False, description="maps back to the target's hidden size")
+    post_projection: bool = Field(default=False, description="maps back to target size")
     own_embedding: bool = Field(default=False, description="stores its own token embedding")
     own_head: bool = Field(default=False, description="stores its own lm_head")
     tied_embeddings: bool = False
     n_medusa_heads: int = Field(default=0, ge=0)
     n_mtp_layers: int = Field(default=1, ge=1, description="distinct MTP layers; reused beyond")
-    block_size: int | None = Field(default=None, gt=0, description="tokens drafted per pass, at most")
+    block_size: int | None = Field(default=None, gt=0, description="most tokens per pass")
     markov_rank: int | None = Field(default=None, gt=0)
     extra_params: float = Field(default=0.0, ge=0)
     max_position_embeddings: int | None = Field(default=None, gt=0)
     weight_dtype: WeightDtype = "bf16"
     expert_dtype: WeightDtype | None = None
+    head_dtype: WeightDtype | None = Field(
+        default=None, description="of its own lm_head, where that is quantised"
+    )
     reference: Reference | None = None
     confidence: Confidence = "high"
     source: str = ""

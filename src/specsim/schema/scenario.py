@@ -40,6 +40,9 @@ class EngineSettings(Record):
     max_num_batched_tokens: int | None = Field(default=None, gt=0)
     max_model_len: int | None = Field(default=None, gt=0)
     cuda_graphs: bool = True
+    max_graph_tokens: int | None = Field(
+        default=None, gt=0, description="largest captured step [tokens]; absent: engine default"
+    )
     async_scheduling: bool | None = None
     host_ms: float | None = Field(default=None, ge=0, description="overrides the engine's constant")
     speculative_host_ms: float | None = Field(default=None, ge=0)

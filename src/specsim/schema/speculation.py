@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -51,7 +52,7 @@ class Acceptance(Record):
             p = self.per_position
             if any(not 0 <= x <= 1 for x in p):
                 raise ValueError("per_position entries must lie in 0..1")
-            if any(later > earlier + 1e-9 for earlier, later in zip(p, p[1:], strict=False)):
+            if any(later > earlier + 1e-9 for earlier, later in itertools.pairwise(p)):
                 raise ValueError(
                     "per_position must not rise: it is the probability that this and all earlier "
                     "positions are accepted"

@@ -1,0 +1,383 @@
+"""The two arms of a deployment: how long a step takes and what it yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from specsim.analysis.constants import Constants
+from specsim.analysis.kv import KvBudget, kv_budget
+from specsim.analysis.lowering import Rank, drafter_network, per_token_gemms, target_network
+from specsim.analysis.resolve import Deployment
+from specsim.catalog.general import load_general
+from specsim.physics import acceptance as law
+from specsim.physics.cost import Cost, Num
+from specsim.physics.forward import Network
+from specsim.physics.step import (
+    DraftPlan,
+    Overheads,
+    baseline_step,
+    speculative_step,
+)
+from specsim.schema.base import Range
+from specsim.schema.model import DrafterSpec, ModelSpec
+from specsim.units import GB, GIB, MICRO, MILLI
+
+_PARALLEL_ROWS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
+    # method: rows and head rows of the one pass, each a + b k per sequence (vLLM, docs/method.md)
+    "dflash": ((1.0, 1.0), (0.0, 1.0)),
+    "dspark": ((0.0, 1.0), (0.0, 1.0)),
+    "p_eagle": ((0.0, 2.0), (0.0, 1.0)),  # 1 + k of the last step, k - 1 masked slots
+    "pard": ((1.0, 2.0), (0.0, 1.0)),  # 1 + k of the last step, k masked slots
+}
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One step by phase, and what it yields per running sequence."""
+
+    total: Cost
+    draft: Cost
+    verify: Cost
+    host: Cost
+    tokens: Num
+    verify_tokens: Num
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Speculation off (k = 0), or on with k draft tokens."""
+
+    target: Network
+    overheads: Overheads
+    plan: DraftPlan | None
+    budget: KvBudget
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    stages: float
+    prefill_tokens: float
+    """Prompt tokens that are not cached. [tokens]"""
+    cached_tokens: float
+    shared_prefix_tokens: float
+    k: Num = 0.0
+    tokens_per_step: Num = 1.0
+    verify_tokens: Num = 1.0
+    draft_scale: Num = 1.0
+    discrepancy: Num = 1.0
+    """Factor on the step for what the model leaves out."""
+    lengths: Num | None = None
+    """Tokens per step by verify length 0..k (last axis): adaptive verification chooses."""
+
+    def step(
+        self, sequences: Num, context: Num, *, prefill_tokens: Num = 0.0, prefill_context: Num = 0.0
+    ) -> StepTime:
+        """Time of one step with a batch, with or without a prompt chunk riding along.
+
+        With pipeline stages the batch is split into as many groups, each running through all
+        stages while the others fill them: a request waits for its own group only.
+        """
+        # A group is never smaller than one sequence: below that, stages idle.
+        group = np.maximum(sequences / self.stages, np.minimum(sequences, 1.0))
+        if self.plan is None:
+            total = baseline_step(
+                self.target,
+                self.overheads,
+                sequences=group,
+                context=context,
+                prefill_tokens=prefill_tokens,
+                prefill_context=prefill_context,
+            )
+            return StepTime(total, Cost(), total, Cost(), 1.0, 1.0)
+        if self.lengths is not None:
+            return self._adaptive(group, context, prefill_tokens, prefill_context)
+        return self._speculative(
+            group,
+            context,
+            prefill_tokens,
+            prefill_context,
+            self.verify_tokens,
+            self.tokens_per_step,
+        )
+
+    def _speculative(
+        self,
+        group: Num,
+        context: Num,
+        prefill_tokens: Num,
+        prefill_context: Num,
+        verify_tokens: Num,
+        tokens: Num,
+    ) -> StepTime:
+        assert self.plan is not None
+        step = speculative_step(
+            self.target,
+            self.plan,
+            self.overheads,
+            sequences=group,
+            num_speculative_tokens=self.k,
+            verify_tokens=verify_tokens,
+            context=context,
+            prefill_tokens=prefill_tokens,
+            prefill_context=prefill_context,
+        )
+        draft = step.draft.times(self.draft_scale * self.discrepancy)
+        verify = step.verify.times(self.discrepancy)
+        return StepTime(draft + verify + step.host, draft, verify, step.host, tokens, verify_tokens)
+
+    def _adaptive(
+        self, group: Num, context: Num, prefill_tokens: Num, prefill_context: Num
+    ) -> StepTime:
+        """Verify as many drafts as pay at this batch (definitions.md section 1)."""
+        assert self.lengths is not None
+        n = np.asarray(self.lengths).shape[-1]
+        wide = self._speculative(
+            np.asarray(group, dtype=float)[..., None],
+            np.asarray(context, dtype=float)[..., None],
+            0.0,
+            0.0,
+            1.0 + np.arange(n),
+            1.0,
+        )
+        chosen = law.best_verify_length(lengths=self.lengths, step_time_s=wide.total.total_s)
+        tokens = np.take_along_axis(
+            np.broadcast_to(self.lengths, (*chosen.shape, n)), chosen[..., None], axis=-1
+        )[..., 0]
+        return self._speculative(
+            group, context, prefill_tokens, prefill_context, 1.0 + chosen, tokens
+        )
+
+    def prefill_step(self, sequences: Num, context: Num, *, tokens: Num, offset: Num) -> Num:
+        """Time of a step that also runs a prompt chunk. [s]."""
+        return self.step(
+            sequences, context, prefill_tokens=tokens, prefill_context=offset
+        ).total.total_s
+
+    def with_acceptance(self, *, tokens_per_step: Num, lengths: Num | None = None) -> Arm:
+        """Return this arm with other tokens per step."""
+        return replace(
+            self,
+            tokens_per_step=tokens_per_step,
+            lengths=lengths if self.lengths is not None else None,
+        )
+
+
+def baseline_arm(deployment: Deployment, constants: Constants | None = None) -> Arm:
+    """Return the arm without speculation."""
+    constants = constants or Constants()
+    workload = deployment.scenario.workload
+    return Arm(
+        target=_target(deployment, constants),
+        overheads=_overheads(deployment, constants, speculative=False),
+        plan=None,
+        budget=budget(deployment, speculative=False),
+        cached_tokens=workload.cached_prompt_tokens,
+        **_shared(deployment, workload.cached_prompt_tokens),
+    )
+
+
+def speculative_arm(
+    deployment: Deployment, constants: Constants | None = None, *, k: Num | None = None
+) -> Arm:
+    """Return the arm with speculation.
+
+    Parameters
+    ----------
+    k : float or array, optional
+        Draft tokens per step, where other than the scenario's: an array sweeps k. [tokens]
+    """
+    constants = constants or Constants()
+    model = deployment.acceptance
+    assert model is not None, "the deployment speculates"
+    workload = deployment.scenario.workload
+    cached = workload.cached_prompt_tokens_speculative
+    cached = workload.cached_prompt_tokens if cached is None else cached
+    k = float(deployment.num_speculative_tokens) if k is None else k
+    k_max = int(np.max(k))
+    lengths = law.lengths_by_k(model.positions(k_max, constants))
+    lengths = law.over_all_steps(drafting_length=lengths, proposal_rate=model.proposal_rate)
+    tokens = np.take(lengths, np.asarray(k, dtype=int), axis=-1)
+    general = load_general()
+    assumed = deployment.hardware.effective.borrow is not None
+    spread = general.discrepancy_assumed if assumed else general.discrepancy_measured
+    arm = Arm(
+        target=_target(deployment, constants),
+        overheads=_overheads(deployment, constants, speculative=True),
+        plan=_plan(deployment, constants),
+        budget=budget(deployment, speculative=True),
+        cached_tokens=cached,
+        k=k,
+        tokens_per_step=tokens,
+        verify_tokens=model.verify_tokens(k),
+        draft_scale=constants.value(general.draft_scale.range, "draft_scale"),
+        discrepancy=constants.factor(spread.value, "discrepancy"),
+        **_shared(deployment, cached),
+    )
+    if deployment.scenario.speculation.adaptive_verification and np.ndim(k) == 0:
+        return replace(arm, lengths=lengths)
+    return arm
+
+
+def budget(deployment: Deployment, *, speculative: bool) -> KvBudget:
+    """Return the memory of an arm.
+
+    Raises
+    ------
+    InfeasibleError
+        It does not fit.
+    """
+    scenario = deployment.scenario
+    sheet = deployment.hardware.datasheet
+    return kv_budget(
+        model=deployment.model,
+        drafter=deployment.drafter if speculative else None,
+        method=deployment.method if speculative else "none",
+        num_speculative_tokens=deployment.num_speculative_tokens if speculative else 0,
+        weight_dtype=deployment.weight_dtype,
+        expert_dtype=deployment.expert_dtype,
+        drafter_weight_dtype=deployment.drafter_weight_dtype,
+        kv_dtype=deployment.kv_dtype,
+        memory_usable_bytes=sheet.memory_usable_gib * GIB,
+        memory_nameplate_bytes=sheet.memory_gb * GB,
+        tensor_parallel_size=scenario.hardware.tensor_parallel_size,
+        pipeline_parallel_size=scenario.hardware.pipeline_parallel_size,
+        draft_tensor_parallel_size=deployment.draft_tensor_parallel_size,
+        expert_parallel=scenario.hardware.expert_parallel,
+        gpu_memory_utilization=deployment.gpu_memory_utilization,
+        max_num_seqs=deployment.max_num_seqs,
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+        max_model_len=deployment.max_model_len,
+        engine=deployment.engine,
+        async_scheduling=deployment.async_scheduling,
+    )
+
+
+def _shared(deployment: Deployment, cached_tokens: float) -> dict[str, float | int]:
+    scenario = deployment.scenario
+    return {
+        "max_num_seqs": deployment.max_num_seqs,
+        "max_num_batched_tokens": deployment.max_num_batched_tokens,
+        "stages": float(scenario.hardware.pipeline_parallel_size),
+        "prefill_tokens": scenario.workload.input_tokens - cached_tokens,
+        "shared_prefix_tokens": cached_tokens if scenario.workload.shared_prefix else 0.0,
+    }
+
+
+def _rank(deployment: Deployment, constants: Constants, tensor_parallel_size: int) -> Rank:
+    hardware = deployment.scenario.hardware
+    return Rank(
+        hardware=deployment.hardware,
+        constants=constants,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=hardware.pipeline_parallel_size,
+        expert_parallel=hardware.expert_parallel,
+    )
+
+
+def _target(deployment: Deployment, constants: Constants) -> Network:
+    return target_network(
+        deployment.model,
+        _rank(deployment, constants, deployment.scenario.hardware.tensor_parallel_size),
+        weight_dtype=deployment.weight_dtype,
+        expert_dtype=deployment.expert_dtype,
+        kv_dtype=deployment.kv_dtype,
+    )
+
+
+def _plan(deployment: Deployment, constants: Constants) -> DraftPlan:
+    """Return what the method runs per step (vLLM, docs/method.md, drafting)."""
+    drafter, method = deployment.drafter, deployment.method
+    if drafter is None:
+        return DraftPlan(network=None)
+    # The drafter sits on the last pipeline stage: it is never split by stages.
+    rank = replace(
+        _rank(deployment, constants, deployment.draft_tensor_parallel_size),
+        pipeline_parallel_size=1,
+        expert_parallel=False,
+    )
+    dtype, kv_dtype = deployment.drafter_weight_dtype, deployment.kv_dtype
+    graphs = deployment.engine.draft_graphs
+    eager = graphs.get(method, graphs["default"]) == "eager"
+    eager = eager or not deployment.scenario.engine.cuda_graphs
+    network = _drafter_network(drafter, rank, dtype, kv_dtype)
+    small = ()
+    if isinstance(drafter, DrafterSpec):
+        small = per_token_gemms(drafter, rank, weight_dtype=dtype)
+    if method in _PARALLEL_ROWS:
+        rows, head_rows = _PARALLEL_ROWS[method]
+        return DraftPlan(
+            network=network,
+            first_rows=rows,
+            first_head_rows=head_rows,
+            later_passes=(0.0, 0.0),
+            per_token=small,
+            eager=eager,
+        )
+    if method == "medusa":
+        return DraftPlan(network=network, later_passes=(0.0, 0.0), per_token=small, eager=eager)
+    tree = deployment.scenario.speculation.tree
+    branches = float(tree.topk) if tree is not None else 1.0
+    return DraftPlan(
+        network=network,
+        # A draft model also runs the bonus token, which a head takes from the hidden state.
+        first_rows=(2.0 if method == "draft_model" else 1.0, 1.0),
+        first_head_rows=(1.0, 0.0),
+        later_rows=branches,
+        per_token=small,
+        eager=eager,
+    )
+
+
+def _drafter_network(
+    drafter: DrafterSpec | ModelSpec, rank: Rank, dtype: str, kv_dtype: str
+) -> Network | None:
+    experts = drafter.expert_dtype or dtype
+    if isinstance(drafter, ModelSpec):
+        return target_network(
+            drafter, rank, weight_dtype=dtype, expert_dtype=experts, kv_dtype=kv_dtype
+        )
+    return drafter_network(
+        drafter, rank, weight_dtype=dtype, expert_dtype=experts, kv_dtype=kv_dtype
+    )
+
+
+def _overheads(deployment: Deployment, constants: Constants, *, speculative: bool) -> Overheads:
+    engine, given = deployment.engine, deployment.scenario.engine
+    method = deployment.method if speculative else "none"
+    k = deployment.num_speculative_tokens if speculative else 0
+
+    def draw(constant: Range, override_ms: float | None, family: str) -> Num:
+        if override_ms is not None:
+            return override_ms * MILLI
+        return constants.value(constant, family) * MILLI
+
+    sync = not deployment.async_scheduling
+    host = engine.sync_host_ms if sync else engine.host_ms
+    proposer = {"ngram": engine.ngram_host_ms, "suffix": engine.suffix_host_ms}.get(method)
+    return Overheads(
+        host_s=draw(host, given.host_ms, "host"),
+        per_sequence_host_s=constants.value(engine.per_sequence_host_us, "host") * MICRO,
+        speculative_host_s=draw(
+            engine.speculative_host_ms, given.speculative_host_ms, "speculative_host"
+        ),
+        proposer_host_s=0.0 if proposer is None else draw(proposer, None, "proposer"),
+        draft_host_s=draw(engine.draft_host_ms, given.draft_host_ms, "speculative_host"),
+        eager_layer_s=constants.value(engine.eager_layer_us, "eager") * MICRO,
+        max_graph_tokens=float(_max_graph_tokens(deployment, k)),
+    )
+
+
+def _max_graph_tokens(deployment: Deployment, k: int) -> int:
+    """Return the rows that captured graphs cover (docs/method.md, graphs)."""
+    engine = deployment.engine
+    if not deployment.scenario.engine.cuda_graphs:
+        return 0
+    capability = deployment.hardware.identity.compute_capability or ""
+    limit = (
+        engine.max_graph_tokens_sm10x if capability.startswith("sm10") else engine.max_graph_tokens
+    )
+    return min(
+        limit,
+        deployment.max_num_seqs * (1 + k) * engine.graph_tokens_per_seq,
+        deployment.max_num_batched_tokens,
+    )

@@ -1,0 +1,59 @@
+"""Point values of constants, or samples of them.
+
+Everything downstream broadcasts, so the same code gives the prediction (numbers) and its band
+(arrays of samples along a leading axis).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from specsim.physics.cost import Num
+from specsim.schema.base import Range
+
+_Z10 = 1.2815515655446004
+"""Standard normal quantile of 90 %: `low` and `high` of a Range are 10th and 90th percentiles."""
+_LEAST = 0.2
+"""No sample falls below this share of the value (a rate of zero would stop the clock)."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Draws constants by family: the same family moves together everywhere it is used.
+
+    Bandwidth that is lower than believed is lower for the target and for the drafter alike, so
+    one standard normal deviate per family and sample is shared by all constants of that family.
+    """
+
+    n_samples: int = 0
+    """0: point values."""
+    seed: int = 0
+    _deviates: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict, repr=False)
+
+    def deviate(self, family: str) -> Num:
+        """Return the standard normal deviates of a family, samples on a leading axis; 0 if none."""
+        if self.n_samples == 0:
+            return 0.0
+        if family not in self._deviates:
+            # Seeded by name, so that a new family does not reshuffle the others.
+            key = [self.seed, *family.encode()]
+            rng = np.random.default_rng(key)
+            self._deviates[family] = rng.standard_normal((self.n_samples, 1))
+        return self._deviates[family]
+
+    def value(self, constant: Range, family: str) -> Num:
+        """Return the constant, or samples of it (a normal with a half of its own on each side)."""
+        if self.n_samples == 0 or constant.low == constant.high:
+            return constant.value
+        z = self.deviate(family)
+        below = (constant.value - constant.low) / _Z10
+        above = (constant.high - constant.value) / _Z10
+        drawn = constant.value + np.where(z < 0, z * below, z * above)
+        return np.maximum(drawn, _LEAST * constant.value if constant.value > 0 else constant.low)
+
+    def factor(self, relative_sd: float, family: str) -> Num:
+        """Return a factor around 1 with the given relative spread."""
+        return np.exp(self.deviate(family) * relative_sd) if self.n_samples else 1.0

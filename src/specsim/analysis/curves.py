@@ -1,0 +1,101 @@
+"""Both arms over loads, in one evaluation: the building block of every answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from specsim.analysis.arms import Arm, StepTime, baseline_arm, speculative_arm
+from specsim.analysis.constants import Constants
+from specsim.analysis.resolve import Deployment
+from specsim.analysis.serving import (
+    OpenLoop,
+    Service,
+    closed_loop,
+    mean_context,
+    open_loop,
+)
+from specsim.physics import acceptance as law
+from specsim.physics.cost import Num
+from specsim.schema.scenario import Workload
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both arms of a deployment under one set of constants."""
+
+    baseline: Arm
+    speculative: Arm
+    workload: Workload
+    is_open: bool
+
+    def speedup(self, loads: Array) -> Array:
+        """Return on / off at loads (last axis).
+
+        Closed loop: output tokens per second. Open loop: time per token; 0 where only the off arm
+        can serve the rate, NaN where it cannot either.
+        """
+        if not self.is_open:
+            off = closed_loop(self.baseline, self.workload, loads)
+            on = closed_loop(self.speculative, self.workload, loads)
+            return np.asarray(on.output_tokens_per_s / off.output_tokens_per_s)
+        off_curve = open_loop(self.baseline, self.workload)
+        on_curve = open_loop(self.speculative, self.workload)
+        off_tpot = off_curve.at(loads, off_curve.tpot_s)
+        on_tpot = on_curve.at(loads, on_curve.tpot_s)
+        ratio = off_tpot / on_tpot
+        return np.where(np.isfinite(off_tpot) & ~np.isfinite(on_tpot), 0.0, ratio)
+
+    def at_rates(self, rates: Array, k: int, proposal_rate: float) -> Pair:
+        """Return the pair at other constant per-token rates (a new axis before the loads)."""
+        rate = rates[:, None]
+        tokens = law.over_all_steps(
+            drafting_length=law.chain_length(rate, float(k)), proposal_rate=proposal_rate
+        )
+        lengths = None
+        if self.speculative.lengths is not None:
+            lengths = law.over_all_steps(
+                drafting_length=law.chain_length(rate[..., None], np.arange(k + 1.0)),
+                proposal_rate=proposal_rate,
+            )
+        on = self.speculative.with_acceptance(tokens_per_step=tokens, lengths=lengths)
+        return Pair(self.baseline, on, self.workload, self.is_open)
+
+    def largest_stable_rate(self) -> float:
+        """Return the rate beyond which the off arm queues without end. [requests/s]."""
+        return float(np.max(open_loop(self.baseline, self.workload).largest_stable_rate))
+
+
+def pair(
+    deployment: Deployment, constants: Constants | None = None, *, k: Num | None = None
+) -> Pair:
+    """Return both arms."""
+    return Pair(
+        baseline=baseline_arm(deployment, constants),
+        speculative=speculative_arm(deployment, constants, k=k),
+        workload=deployment.scenario.workload,
+        is_open=deployment.scenario.load.request_rate is not None,
+    )
+
+
+def service_at_rates(arm: Arm, workload: Workload, rates: Array) -> tuple[Service, OpenLoop]:
+    """Return an arm under an open loop; NaN where a rate is above what it can serve."""
+    curve = open_loop(arm, workload)
+    batch = curve.at(rates, curve.batches)
+    step: StepTime = arm.step(
+        np.maximum(np.nan_to_num(batch, nan=1.0), 1.0), mean_context(workload)
+    )
+    service = Service(
+        batch=batch,
+        limited_by=np.full(batch.shape, "load", dtype=object),
+        step=step,
+        tpot_s=curve.at(rates, curve.tpot_s),
+        itl_s=curve.at(rates, curve.itl_s),
+        ttft_s=curve.at(rates, curve.ttft_s),
+        output_tokens_per_s=rates * workload.output_tokens,
+    )
+    return service, curve

@@ -1,0 +1,429 @@
+"""From schema records to the numbers that physics takes: a model as one rank executes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specsim.analysis.constants import Constants
+from specsim.catalog.general import load_general
+from specsim.catalog.hardware import attention_constants, gemm_constants, moe_constants
+from specsim.physics.cost import Num
+from specsim.physics.forward import (
+    Experts,
+    Gemm,
+    Head,
+    Layer,
+    LinearState,
+    Network,
+    SoftmaxAttention,
+)
+from specsim.physics.kernels import AllReduceTable, AttentionRates, GemmRates, MoeRates
+from specsim.schema.base import Range
+from specsim.schema.hardware import HardwareProfile
+from specsim.schema.model import (
+    Attention,
+    CompressedAttention,
+    DenseMlp,
+    DrafterSpec,
+    FullAttention,
+    LayerGroup,
+    LinearAttention,
+    MlaAttention,
+    ModelSpec,
+    Moe,
+)
+from specsim.units import BYTES_PER_PARAM, GB, KIB, MICRO, NANO, TFLOP
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One device of a replica, and how constants are drawn for it."""
+
+    hardware: HardwareProfile
+    constants: Constants
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    expert_parallel: bool = False
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Datasheet memory bandwidth."""
+        return self.hardware.datasheet.memory_bandwidth_gb_per_s * GB
+
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Datasheet peak of a dtype of multiplication, dense."""
+        peaks = self.hardware.datasheet.dense_tflops
+        peak = getattr(peaks, dtype)
+        return (peak if peak is not None else peaks.bf16) * TFLOP
+
+    def gemm_rates(self, dtype: str) -> GemmRates:
+        """Rates of equation (1) for weights of a dtype."""
+        c = gemm_constants(self.hardware, dtype)
+        draw = self.constants.value
+        return GemmRates(
+            launch_s=draw(c.launch_us, "launch") * MICRO,
+            bytes_per_s=draw(c.bandwidth_frac, "bandwidth") * self.bandwidth_bytes_per_s,
+            flop_per_s=draw(c.compute_frac, "compute") * self.peak_flop_per_s(c.computes_in),
+            sharpness=draw(c.sharpness, "sharpness"),
+        )
+
+    def attention_rates(self, kv_dtype: str, *, latent: bool) -> AttentionRates:
+        """Rates of equation (2)."""
+        c = attention_constants(self.hardware, kv_dtype)
+        if latent and self.hardware.effective.mla_attention is not None:
+            c = self.hardware.effective.mla_attention
+        draw = self.constants.value
+        return AttentionRates(
+            floor_s=draw(c.floor_us, "launch") * MICRO,
+            launch_s=draw(c.launch_us, "launch") * MICRO,
+            l2_bytes=self._l2_mb * 1e6,
+            bytes_per_s=draw(c.bandwidth_frac, "kv_bandwidth") * self.bandwidth_bytes_per_s,
+            flop_per_s=draw(c.compute_frac, "attention_compute") * self.peak_flop_per_s("bf16"),
+        )
+
+    def moe_rates(self, dtype: str) -> MoeRates:
+        """Rates of equation (4)."""
+        c = moe_constants(self.hardware, dtype)
+        draw = self.constants.value
+        return MoeRates(
+            launch_s=draw(c.launch_us, "launch") * MICRO,
+            per_expert_s=draw(c.per_expert_ns, "launch") * NANO,
+            bytes_per_s=draw(c.bandwidth_frac, "moe_bandwidth") * self.bandwidth_bytes_per_s,
+            flop_per_s=draw(c.compute_frac, "moe_compute") * self.peak_flop_per_s(c.computes_in),
+            sharpness=draw(c.sharpness, "sharpness"),
+            concentration=draw(c.concentration, "concentration"),
+            sequence_overlap=draw(load_general().sequence_overlap.range, "sequence_overlap"),
+        )
+
+    def all_reduce_table(self) -> AllReduceTable | None:
+        """Return times of a collective over the tensor-parallel group; None for a group of one."""
+        size = self.tensor_parallel_size
+        elementwise = self.hardware.effective.elementwise
+        if size == 1 or elementwise is None:
+            return None
+        skew = self.constants.value(elementwise.skew_us, "skew") * MICRO
+        measured = self.hardware.effective.all_reduce.get(size)
+        if measured is not None:
+            spread = Range(value=1.0, low=measured.relative_low, high=measured.relative_high)
+            return AllReduceTable(
+                message_bytes=tuple(k * KIB for k in measured.kib),
+                time_s=tuple(us * MICRO for us in measured.us),
+                skew_s=skew,
+                scale=self.constants.value(spread, "all_reduce"),
+            )
+        return self._ring_table(skew)
+
+    def _ring_table(self, skew_s: Num) -> AllReduceTable:
+        """Build a table from the link alone: latency, then a ring at a share of its bandwidth.
+
+        A ring moves 2 (n - 1) / n of the message over every link. PCIe groups share root ports:
+        measured groups of four and eight fall to a fraction of what a pair reaches.
+        """
+        size = self.tensor_parallel_size
+        general = load_general()
+        link = self.hardware.datasheet.link.gb_per_s_per_direction
+        slow = link < general.slow_link_gb_per_s.value
+        per_doubling = general.ring_latency_us_slow if slow else general.ring_latency_us_fast
+        latency_s = per_doubling.value * MICRO * (1 + (size - 1).bit_length())
+        bytes_per_s = general.ring_bandwidth_frac.value * link * GB
+        if slow and size > 2:
+            bytes_per_s *= 2.0 / size
+        sizes = tuple(4.0**i * KIB for i in range(2, 11))
+        moved = 2.0 * (size - 1) / size
+        return AllReduceTable(
+            message_bytes=sizes,
+            time_s=tuple(latency_s + moved * s / bytes_per_s for s in sizes),
+            skew_s=skew_s,
+        )
+
+    @property
+    def _l2_mb(self) -> float:
+        known = self.hardware.datasheet.l2_mb
+        return load_general().default_l2_mb.value if known is None else known
+
+    def network(
+        self,
+        layers: tuple[Layer, ...],
+        *,
+        head: Head | None,
+        hidden_size: float,
+        before: tuple[Gemm, ...] = (),
+    ) -> Network:
+        """Put layers together with this rank's small kernels and collectives."""
+        small = self.hardware.effective.elementwise
+        assert small is not None, "the catalog borrows this block where a profile lacks it"
+        draw = self.constants.value
+        return Network(
+            layers=layers,
+            head=head,
+            hidden_size=hidden_size,
+            elementwise_kernels=draw(small.kernels_per_layer, "elementwise"),
+            elementwise_launch_s=draw(small.launch_us, "launch") * MICRO,
+            stream_bytes_per_s=draw(small.bandwidth_frac, "bandwidth") * self.bandwidth_bytes_per_s,
+            before=before,
+            table=self.all_reduce_table(),
+            stages=float(self.pipeline_parallel_size),
+            stage_hop_s=draw(load_general().stage_hop_us.range, "skew") * MICRO,
+        )
+
+    def head(self, *, vocab_size: float, hidden_size: float, dtype: str = "bf16") -> Head:
+        """Return the vocabulary projection: split over the group, kept in 16 bit by quantisers."""
+        small = self.hardware.effective.elementwise
+        assert small is not None, "the catalog borrows this block where a profile lacks it"
+        gemm = Gemm(
+            out_features=vocab_size / self.tensor_parallel_size,
+            in_features=hidden_size,
+            weight_bytes=BYTES_PER_PARAM[dtype],
+            rates=self.gemm_rates(dtype),
+        )
+        return Head(
+            gemm=gemm,
+            vocab_size=vocab_size / self.tensor_parallel_size,
+            fixed_s=self.constants.value(small.head_us, "launch") * MICRO,
+        )
+
+
+def target_network(
+    model: ModelSpec, rank: Rank, *, weight_dtype: str, expert_dtype: str, kv_dtype: str
+) -> Network:
+    """Lower a model."""
+    layers = tuple(
+        _layer(group, rank, model.hidden_size, weight_dtype, expert_dtype, kv_dtype)
+        for group in model.layers
+    )
+    head = rank.head(
+        vocab_size=model.vocab_size,
+        hidden_size=model.hidden_size,
+        dtype="fp32" if weight_dtype == "fp32" else "bf16",
+    )
+    return rank.network(layers, head=head, hidden_size=model.hidden_size)
+
+
+def drafter_network(
+    drafter: DrafterSpec, rank: Rank, *, weight_dtype: str, expert_dtype: str, kv_dtype: str
+) -> Network | None:
+    """Lower a drafting head; None for one without layers (Medusa)."""
+    if not drafter.layers:
+        return None
+    layers = tuple(
+        _layer(group, rank, drafter.hidden_size, weight_dtype, expert_dtype, kv_dtype)
+        for group in drafter.layers
+    )
+    fuse: tuple[Gemm, ...] = ()
+    if drafter.fc_in_features:
+        out = drafter.fc_out_features or drafter.hidden_size
+        fuse = (_gemm(rank, out, drafter.fc_in_features, weight_dtype),)
+    if drafter.post_projection:
+        fuse += (_gemm(rank, drafter.target_hidden_size, drafter.hidden_size, weight_dtype),)
+    own_head = drafter.own_head or drafter.tied_embeddings or drafter.draft_vocab_size is not None
+    head = rank.head(
+        vocab_size=drafter.draft_vocab_size or drafter.vocab_size,
+        hidden_size=drafter.hidden_size if own_head else drafter.target_hidden_size,
+    )
+    return rank.network(layers, head=head, hidden_size=drafter.hidden_size, before=fuse)
+
+
+def per_token_gemms(drafter: DrafterSpec, rank: Rank, *, weight_dtype: str) -> tuple[Gemm, ...]:
+    """Matrices that run once per draft token: Medusa's heads, a Markov head."""
+    tp = rank.tensor_parallel_size
+    if drafter.n_medusa_heads:
+        hidden = drafter.hidden_size
+        return (
+            _gemm(rank, hidden, hidden, weight_dtype),
+            _gemm(rank, drafter.vocab_size / tp, hidden, weight_dtype),
+        )
+    if drafter.markov_rank:
+        return (_gemm(rank, drafter.vocab_size / tp, drafter.markov_rank, "bf16"),)
+    return ()
+
+
+def _gemm(rank: Rank, out_features: float, in_features: float, dtype: str) -> Gemm:
+    return Gemm(
+        out_features=out_features,
+        in_features=in_features,
+        weight_bytes=BYTES_PER_PARAM[dtype],
+        rates=rank.gemm_rates(dtype),
+    )
+
+
+def _layer(
+    group: LayerGroup, rank: Rank, hidden: int, weight_dtype: str, expert_dtype: str, kv_dtype: str
+) -> Layer:
+    gemms: list[Gemm] = []
+    attention: SoftmaxAttention | LinearState | None = None
+    reductions = 0.0
+    if group.attention is not None:
+        gemms += _projections(group.attention, rank, hidden, weight_dtype)
+        attention = _attention(group.attention, rank, kv_dtype)
+        reductions += 1.0
+    if group.mlp is not None:
+        gemms += _mlp(group.mlp, rank, hidden, weight_dtype)
+        reductions += 1.0
+    experts = None
+    if group.moe is not None:
+        gemms += _beside_experts(group.moe, rank, hidden, weight_dtype)
+        experts = _experts(group.moe, rank, hidden, expert_dtype)
+        reductions += 0.0 if group.mlp is not None else 1.0
+    return Layer(
+        count=float(group.count),
+        gemms=tuple(gemms),
+        attention=attention,
+        experts=experts,
+        all_reduces=reductions,
+    )
+
+
+def _projections(a: Attention, rank: Rank, hidden: int, dtype: str) -> list[Gemm]:
+    tp = rank.tensor_parallel_size
+
+    def gemm(out_features: float, in_features: float) -> Gemm:
+        return _gemm(rank, out_features, in_features, dtype)
+
+    if isinstance(a, FullAttention):
+        value_dim = a.v_head_dim or a.head_dim
+        heads, kv_heads = a.n_heads / tp, max(1.0, a.n_kv_heads / tp)
+        query = heads * a.head_dim * (2.0 if a.output_gate else 1.0)
+        stored = 0.0 if a.shares_kv else kv_heads * a.head_dim
+        values = 0.0 if a.shares_kv or a.k_eq_v else kv_heads * value_dim
+        return [
+            gemm(query + stored + values, hidden * a.input_multiplier),
+            gemm(hidden, heads * value_dim),
+        ]
+    if isinstance(a, MlaAttention):
+        heads = a.n_heads / tp
+        query_dim = heads * (a.qk_nope_head_dim + a.qk_rope_head_dim)
+        latent = a.kv_lora_rank + a.qk_rope_head_dim
+        up = gemm(heads * (a.qk_nope_head_dim + a.v_head_dim), a.kv_lora_rank)
+        output = gemm(hidden, heads * a.v_head_dim)
+        if a.q_lora_rank is None:
+            gemms = [gemm(query_dim + latent, hidden), up, output]
+        else:
+            gemms = [
+                gemm(a.q_lora_rank + latent, hidden),
+                gemm(query_dim, a.q_lora_rank),
+                up,
+                output,
+            ]
+        if a.indexer is not None and not a.indexer.shared:
+            keys = a.indexer.n_heads * a.indexer.head_dim
+            gemms.append(gemm(keys, a.q_lora_rank or hidden))
+            gemms.append(gemm(a.indexer.head_dim + a.indexer.n_heads, hidden))
+        return gemms
+    if isinstance(a, CompressedAttention):
+        heads = a.n_heads / tp
+        gemms = [
+            gemm(a.q_lora_rank + a.head_dim, hidden),
+            gemm(heads * a.head_dim, a.q_lora_rank),
+            gemm(a.o_lora_rank, heads * a.head_dim),
+            gemm(hidden, a.o_groups * a.o_lora_rank / tp),
+        ]
+        if a.indexer is not None and not a.indexer.shared:
+            gemms.append(gemm(a.indexer.n_heads * a.indexer.head_dim, a.q_lora_rank))
+            gemms.append(gemm(a.indexer.head_dim + a.indexer.n_heads, hidden))
+        return gemms
+    keys, values = a.n_key_heads * a.key_dim, a.n_value_heads * a.value_dim
+    return [
+        gemm((2.0 * keys + 2.0 * values + 2.0 * a.n_value_heads) / tp, hidden),
+        gemm(hidden, values / tp),
+    ]
+
+
+def _attention(a: Attention, rank: Rank, kv_dtype: str) -> SoftmaxAttention | LinearState:
+    if isinstance(a, LinearAttention):
+        return _linear_state(a, rank)
+    tp = rank.tensor_parallel_size
+    heads = a.n_heads / tp
+    kv_bytes = BYTES_PER_PARAM[kv_dtype]
+    prefill = rank.hardware.effective.prefill_attention
+    assert prefill is not None, "the catalog borrows this block where a profile lacks it"
+    spread = Range(value=1.0, low=prefill.relative_low, high=prefill.relative_high)
+    indexer = getattr(a, "indexer", None)
+    if isinstance(a, FullAttention):
+        value_dim = a.v_head_dim or a.head_dim
+        kv_heads = max(1.0, a.n_kv_heads / tp)
+        per_score = prefill_per_score = 2.0 * heads * (a.head_dim + value_dim)
+        window, tokens_per_entry, topk = a.window, None if a.window else 1.0, None
+        entry_bytes, group = kv_heads * (a.head_dim + value_dim) * kv_bytes, heads / kv_heads
+    elif isinstance(a, MlaAttention):
+        latent = a.kv_lora_rank + a.qk_rope_head_dim
+        per_score = 2.0 * heads * (latent + a.kv_lora_rank)
+        prefill_per_score = 2.0 * heads * (a.qk_nope_head_dim + a.qk_rope_head_dim + a.v_head_dim)
+        window, tokens_per_entry = None, 1.0
+        topk = float(indexer.topk) if indexer else None
+        entry_bytes, group = latent * kv_bytes, heads
+    else:
+        per_score = prefill_per_score = 4.0 * heads * a.head_dim
+        window = a.window
+        tokens_per_entry = float(a.compress_ratio) if a.compress_ratio else None
+        topk = float(indexer.topk) if indexer else None
+        entry_bytes, group = a.entry_bytes, heads
+    return SoftmaxAttention(
+        window=float(window) if window else None,
+        tokens_per_entry=tokens_per_entry,
+        topk=topk,
+        entry_bytes=entry_bytes,
+        flop_per_score=per_score,
+        prefill_flop_per_score=prefill_per_score,
+        query_group=group,
+        rates=rank.attention_rates(kv_dtype, latent=not isinstance(a, FullAttention)),
+        prefill_lengths=tuple(float(n) for n in prefill.lengths),
+        prefill_flop_per_s=tuple(f * rank.peak_flop_per_s("bf16") for f in prefill.compute_frac),
+        prefill_scale=rank.constants.value(spread, "prefill"),
+        index_key_bytes=indexer.key_bytes if indexer and not indexer.shared else 0.0,
+        index_heads=float(indexer.n_heads) if indexer else 0.0,
+        index_head_dim=float(indexer.head_dim) if indexer else 0.0,
+    )
+
+
+def _linear_state(a: LinearAttention, rank: Rank) -> LinearState:
+    c = rank.hardware.effective.linear_attention
+    assert c is not None, "the catalog borrows this block where a profile lacks it"
+    heads = a.n_value_heads / rank.tensor_parallel_size
+    state = heads * a.key_dim * a.value_dim
+    # Chunked form: two state products per token, plus scores inside a chunk.
+    general = load_general()
+    chunk = general.linear_chunk_tokens.value
+    flop = 4.0 * state + 2.0 * heads * chunk * (a.key_dim + a.value_dim)
+    draw = rank.constants.value
+    return LinearState(
+        state_bytes=state * a.state_bytes,
+        launch_s=draw(c.launch_us, "launch") * MICRO,
+        bytes_per_s=draw(c.bandwidth_frac, "kv_bandwidth") * rank.bandwidth_bytes_per_s,
+        prefill_flop_per_token=flop,
+        prefill_flop_per_s=draw(general.linear_prefill_frac.range, "prefill")
+        * rank.peak_flop_per_s("bf16"),
+    )
+
+
+def _mlp(mlp: DenseMlp, rank: Rank, hidden: int, dtype: str) -> list[Gemm]:
+    inner = mlp.intermediate_size / rank.tensor_parallel_size
+    return [
+        _gemm(rank, inner * (2.0 if mlp.gated else 1.0), hidden, dtype),
+        _gemm(rank, hidden, inner, dtype),
+    ]
+
+
+def _beside_experts(moe: Moe, rank: Rank, hidden: int, dtype: str) -> list[Gemm]:
+    gemms = [_gemm(rank, moe.n_experts, hidden, "bf16")]
+    if moe.shared_intermediate_size:
+        gemms += _mlp(DenseMlp(intermediate_size=moe.shared_intermediate_size), rank, hidden, dtype)
+    return gemms
+
+
+def _experts(moe: Moe, rank: Rank, hidden: int, dtype: str) -> Experts:
+    tp = float(rank.tensor_parallel_size)
+    exchange: Num = 0.0
+    spread = rank.hardware.effective.expert_parallel
+    if rank.expert_parallel and tp > 1 and spread is not None:
+        draw = rank.constants.value
+        exchange = (draw(spread.dispatch_us, "skew") + draw(spread.combine_us, "skew")) * MICRO
+    return Experts(
+        hidden_size=float(hidden),
+        intermediate_size=moe.intermediate_size / (1.0 if rank.expert_parallel else tp),
+        n_experts=float(moe.n_experts),
+        topk=float(moe.topk),
+        weight_bytes=BYTES_PER_PARAM[dtype],
+        expert_groups=tp if rank.expert_parallel else 1.0,
+        exchange_s=exchange,
+        rates=rank.moe_rates(dtype),
+    )

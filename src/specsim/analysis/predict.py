@@ -1,0 +1,347 @@
+"""The whole answer to one scenario."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specsim.analysis.arms import Arm, baseline_arm
+from specsim.analysis.constants import Constants
+from specsim.analysis.crossover import find_crossover, search_loads
+from specsim.analysis.curves import Pair, pair, service_at_rates
+from specsim.analysis.points import build_points
+from specsim.analysis.resolve import Deployment, resolve
+from specsim.analysis.serving import closed_loop, largest_batch, mean_context
+from specsim.analysis.verdict import verdict
+from specsim.catalog.borrowing import blocks
+from specsim.errors import UsageError
+from specsim.physics import acceptance as law
+from specsim.physics.forward import forward
+from specsim.schema.results import (
+    AcceptanceCurvePoint,
+    BestK,
+    BreakEven,
+    Crossover,
+    KvArm,
+    KvResult,
+    Prediction,
+    Transition,
+    Verdict,
+)
+from specsim.schema.scenario import Scenario
+
+Array = npt.NDArray[np.float64]
+
+N_SAMPLES = 128
+SEED = 20260710
+_CURVE_RATES = 21
+_FINE = 10
+"""Break-even is read off a grid this many times finer than the curve that is shown."""
+_SEARCHED_K = 8
+_RATE_POINTS = 48
+_LOAD_POINTS = 64
+
+
+def predict(scenario: Scenario, *, search: Sequence[Path] = ()) -> Prediction:
+    """Predict both arms of a scenario, with bands, crossover, break-even and verdict.
+
+    Parameters
+    ----------
+    search : sequence of Path
+        The user's own catalog files and folders.
+
+    Raises
+    ------
+    SpecsimError
+        One line saying what is wrong and what to do.
+    """
+    deployment = resolve(scenario, search=search)
+    loads = _loads(deployment)
+    if deployment.method == "none":
+        return _off_only(deployment, loads)
+    assert deployment.acceptance is not None
+    arms = pair(deployment)
+    searched = _searched(arms)
+    both = np.concatenate([loads, searched])
+    speedup = arms.speedup(both)
+    samples = pair(deployment, Constants(N_SAMPLES, SEED)).speedup(both)
+    low, high = _band(speedup, samples)
+    n = loads.size
+    crossover = find_crossover(searched, speedup[n:], samples[:, n:], _batch_off(arms, searched))
+    points = build_points(
+        deployment,
+        arms.baseline,
+        arms.speculative,
+        loads,
+        speedup=speedup[:n],
+        low=low[:n],
+        high=high[:n],
+    )
+    acceptance = deployment.acceptance.result()
+    curve, break_even = _over_acceptance(deployment, arms, loads)
+    kv = _kv(deployment, arms.baseline, arms.speculative)
+    return Prediction(
+        scenario=_scenario_json(deployment),
+        acceptance=acceptance,
+        kv=kv,
+        points=points,
+        crossover=crossover,
+        break_even=break_even,
+        best_k=_best_k(deployment, loads),
+        acceptance_curve=curve,
+        transition=_transition(arms.baseline),
+        verdict=verdict(points, crossover, break_even, acceptance.draft_acceptance_rate),
+        defaults=deployment.defaults,
+        warnings=deployment.warnings + _late_warnings(deployment, arms, kv),
+        provenance=_provenance(deployment),
+    )
+
+
+def predict_crossover(scenario: Scenario, *, search: Sequence[Path] = ()) -> Crossover:
+    """Find where speculation stops paying.
+
+    Raises
+    ------
+    UsageError
+        The scenario does not speculate.
+    """
+    deployment = resolve(scenario, search=search)
+    if deployment.method == "none":
+        raise UsageError("a crossover needs speculation: method is none; give --spec-method")
+    arms = pair(deployment)
+    searched = _searched(arms)
+    samples = pair(deployment, Constants(N_SAMPLES, SEED)).speedup(searched)
+    return find_crossover(searched, arms.speedup(searched), samples, _batch_off(arms, searched))
+
+
+def kv_result(scenario: Scenario, *, search: Sequence[Path] = ()) -> KvResult:
+    """Compare the memory of both arms."""
+    deployment = resolve(scenario, search=search)
+    baseline = baseline_arm(deployment)
+    speculative = pair(deployment).speculative if deployment.method != "none" else baseline
+    return _kv(deployment, baseline, speculative)
+
+
+def _loads(deployment: Deployment) -> Array:
+    load = deployment.scenario.load
+    values = load.concurrency if load.concurrency is not None else load.request_rate
+    return np.array(sorted(set(values or ())), dtype=float)
+
+
+def _searched(arms: Pair) -> Array:
+    if arms.is_open:
+        top = arms.largest_stable_rate() * 0.999
+        return np.geomspace(top / 500.0, top, _RATE_POINTS)
+    return search_loads(arms.baseline.max_num_seqs, n=_LOAD_POINTS)
+
+
+def _band(speedup: Array, samples: Array) -> tuple[Array, Array]:
+    """Return the 10th and 90th percentile, widened to hold the point."""
+    low, high = np.percentile(np.nan_to_num(samples, nan=0.0), [10.0, 90.0], axis=0)
+    return np.minimum(low, speedup), np.maximum(high, speedup)
+
+
+def _batch_off(arms: Pair, loads: Array) -> Array:
+    if arms.is_open:
+        return np.asarray(service_at_rates(arms.baseline, arms.workload, loads)[0].batch)
+    return np.asarray(closed_loop(arms.baseline, arms.workload, loads).batch)
+
+
+def _over_acceptance(
+    deployment: Deployment, arms: Pair, loads: Array
+) -> tuple[tuple[AcceptanceCurvePoint, ...], tuple[BreakEven, ...]]:
+    """Return the speedup over acceptance, and the acceptance at which it is 1, by load."""
+    model = deployment.acceptance
+    assert model is not None
+    k = deployment.num_speculative_tokens
+    rates = np.linspace(0.0, 1.0, (_CURVE_RATES - 1) * _FINE + 1)
+    speedup = arms.at_rates(rates, k, model.proposal_rate).speedup(loads)
+    drafting = law.chain_length(rates, float(k))
+    lengths = law.over_all_steps(drafting_length=drafting, proposal_rate=model.proposal_rate)
+    fractions = (drafting - 1.0) / model.drafted_tokens()
+    columns = (0, loads.size // 2, loads.size - 1)
+    curve = tuple(
+        AcceptanceCurvePoint(
+            float(rates[i]),
+            float(lengths[i]),
+            float(fractions[i]),
+            *(_finite(speedup[i, column]) for column in columns),
+        )
+        for i in range(0, rates.size, _FINE)
+    )
+    even = []
+    for j, load in enumerate(loads):
+        rate = _rate_at_one(rates, speedup[:, j])
+        even.append(
+            BreakEven(
+                load=float(load),
+                acceptance_length=None if rate is None else float(np.interp(rate, rates, lengths)),
+                acceptance_rate=rate,
+                draft_acceptance_rate=None
+                if rate is None
+                else float(np.interp(rate, rates, fractions)),
+            )
+        )
+    return curve, tuple(even)
+
+
+def _rate_at_one(rates: Array, speedup: Array) -> float | None:
+    """Return the rate at which a rising curve reaches 1, or None."""
+    reached = np.flatnonzero(speedup >= 1.0)
+    if reached.size == 0:
+        return None
+    i = int(reached[0])
+    if i == 0:
+        return 0.0
+    share = (1.0 - speedup[i - 1]) / (speedup[i] - speedup[i - 1])
+    return float(rates[i - 1] + share * (rates[i] - rates[i - 1]))
+
+
+def _best_k(deployment: Deployment, loads: Array) -> tuple[BestK, ...]:
+    """Return the k that serves each load fastest; a tree is compared with off only."""
+    ks = np.arange(1, _largest_k(deployment) + 1)
+    if deployment.scenario.speculation.tree is not None:
+        ks = np.array([deployment.num_speculative_tokens])
+    speedup = pair(deployment, k=ks[:, None].astype(float)).speedup(loads)
+    speedup = np.where(np.isfinite(speedup), speedup, 0.0)
+    best = []
+    for j, load in enumerate(loads):
+        i = int(np.argmax(speedup[:, j]))
+        pays = speedup[i, j] > 1.0
+        best.append(
+            BestK(float(load), int(ks[i]) if pays else 0, float(speedup[i, j]) if pays else 1.0)
+        )
+    return tuple(best)
+
+
+def _largest_k(deployment: Deployment) -> int:
+    block = getattr(deployment.drafter, "block_size", None)
+    k = max(_SEARCHED_K, deployment.num_speculative_tokens)
+    return k if block is None else min(k, max(deployment.num_speculative_tokens, block - 1))
+
+
+def _transition(arm: Arm) -> Transition:
+    """Find where a pass of the target turns compute-bound (definitions.md section 2)."""
+    tokens = np.geomspace(1.0, 32768.0, 361)
+    cost = forward(arm.target, sequences=tokens, query_tokens=1.0, context=1.0, head_rows=tokens)
+    total = np.asarray(cost.total_s)
+
+    def first(reached: npt.NDArray[np.bool_]) -> float | None:
+        at = np.flatnonzero(reached)
+        return float(tokens[at[0]]) if at.size else None
+
+    return Transition(
+        tokens=first(np.asarray(cost.compute_s >= cost.memory_s)),
+        slowdown_10pct_tokens=first(total >= 1.1 * total[0]),
+        slowdown_50pct_tokens=first(total >= 1.5 * total[0]),
+    )
+
+
+def _kv(deployment: Deployment, baseline: Arm, speculative: Arm) -> KvResult:
+    off, on = _kv_arm(deployment, baseline), _kv_arm(deployment, speculative)
+    lost = off.kv_tokens - on.kv_tokens
+    devices = deployment.n_gpus
+    sheet = deployment.hardware.datasheet
+    return KvResult(
+        baseline=off,
+        speculative=on,
+        lost_tokens=lost,
+        lost_fraction=lost / off.kv_tokens,
+        memory_nameplate_gb=devices * sheet.memory_gb,
+        memory_usable_gib=devices * sheet.memory_usable_gib,
+    )
+
+
+def _kv_arm(deployment: Deployment, arm: Arm) -> KvArm:
+    b = arm.budget
+    fit = b.sequences_that_fit(
+        mean_context(deployment.scenario.workload), shared_prefix_tokens=arm.shared_prefix_tokens
+    )
+    return KvArm(
+        weights_gib=b.weights_gib + b.drafter_weights_gib,
+        drafter_weights_gib=b.drafter_weights_gib,
+        kv_gib=b.kv_gib * b.devices,
+        kv_gb_nameplate=b.nameplate_kv_gb,
+        other_gib=(b.activation_gib + b.non_torch_gib + b.graphs_gib) * b.devices,
+        bytes_per_token=b.bytes_per_token,
+        kv_tokens=b.kv_tokens,
+        max_concurrency=float(fit),
+    )
+
+
+def _late_warnings(deployment: Deployment, arms: Pair, kv: KvResult) -> tuple[str, ...]:
+    """Return warnings that need the prediction: the cache circle, the limit of graphs."""
+    found = list(dict.fromkeys(arms.baseline.budget.notes + arms.speculative.budget.notes))
+    for name, arm in (("off", arms.baseline), ("on", arms.speculative)):
+        most, why = largest_batch(arm, arms.workload)
+        if why == "kv":
+            found.append(
+                f"with speculation {name} the KV cache holds {most:g} requests of this length at a "
+                f"time, fewer than max_num_seqs {arm.max_num_seqs}"
+            )
+    limit = float(arms.speculative.overheads.max_graph_tokens)
+    cliff = math.floor(limit / float(np.max(arms.speculative.verify_tokens)))
+    asked = max(deployment.scenario.load.concurrency or (0.0,))
+    if 0 < limit and cliff < min(asked, arms.speculative.max_num_seqs):
+        found.append(
+            f"above {cliff} requests a speculative step has more than {limit:g} tokens and runs "
+            "without CUDA graphs; raise max_cudagraph_capture_size"
+        )
+    return tuple(found)
+
+
+def _off_only(deployment: Deployment, loads: Array) -> Prediction:
+    baseline = baseline_arm(deployment)
+    points = build_points(deployment, baseline, None, loads, speedup=None, low=None, high=None)
+    return Prediction(
+        scenario=_scenario_json(deployment),
+        acceptance=None,
+        kv=_kv(deployment, baseline, baseline),
+        points=points,
+        crossover=None,
+        break_even=(),
+        best_k=(),
+        acceptance_curve=(),
+        transition=_transition(baseline),
+        verdict=Verdict("off", "no speculation was asked for: give --spec-method to compare"),
+        defaults=deployment.defaults,
+        warnings=deployment.warnings + baseline.budget.notes,
+        provenance=_provenance(deployment),
+    )
+
+
+def _scenario_json(deployment: Deployment) -> dict[str, Any]:
+    return deployment.scenario.model_dump(mode="json", exclude_none=True)
+
+
+def _provenance(deployment: Deployment) -> dict[str, Any]:
+    from specsim import __version__
+
+    used = {
+        name: {"basis": block.basis, "source": block.source}
+        for name, block in blocks(deployment.hardware.effective)
+    }
+    engine = deployment.engine
+    return {
+        "specsim": __version__,
+        "engine": {
+            "name": deployment.scenario.engine.name,
+            "version": engine.version,
+            "basis": engine.basis,
+            "source": engine.source,
+        },
+        "hardware": deployment.hardware.identity.id,
+        "borrowed_from": deployment.hardware.effective.borrow,
+        "constants": used,
+        "model": {"source": deployment.model.source, "confidence": deployment.model.confidence},
+        "band": f"{N_SAMPLES} samples, seed {SEED}, 10th to 90th percentile",
+    }
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

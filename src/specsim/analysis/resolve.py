@@ -1,0 +1,456 @@
+"""From a scenario to everything it names, with defaults filled in and contradictions refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from specsim.analysis.acceptance import AcceptanceModel, acceptance_model
+from specsim.analysis.size import drafter_size, model_size
+from specsim.catalog.engines import load_engine, scheduler_defaults
+from specsim.catalog.hardware import borrowed_blocks, load_hardware
+from specsim.catalog.models import canonical_id, drafters_for, load_drafter, load_model
+from specsim.errors import UsageError
+from specsim.schema.base import KvDtype, WeightDtype
+from specsim.schema.engine import EngineConstants
+from specsim.schema.hardware import HardwareProfile
+from specsim.schema.model import DrafterKind, DrafterSpec, ModelSpec
+from specsim.schema.scenario import Scenario
+from specsim.schema.speculation import NO_DRAFTER
+
+_FOUR_BIT = ("int4", "nvfp4", "mxfp4")
+_STANDALONE = ("draft_model", "pard")
+_DEFAULT_MODEL_LEN = 8192
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A scenario with everything that it names loaded, and every default decided."""
+
+    scenario: Scenario
+    """With defaults filled in."""
+    model: ModelSpec
+    hardware: HardwareProfile
+    engine: EngineConstants
+    weight_dtype: WeightDtype
+    expert_dtype: WeightDtype
+    kv_dtype: KvDtype
+    drafter: DrafterSpec | ModelSpec | None
+    drafter_weight_dtype: WeightDtype
+    num_speculative_tokens: int
+    """k; 0 without speculation."""
+    acceptance: AcceptanceModel | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    gpu_memory_utilization: float
+    async_scheduling: bool
+    draft_tensor_parallel_size: int
+    defaults: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def method(self) -> str:
+        """The speculation method."""
+        return self.scenario.speculation.method
+
+    @property
+    def n_gpus(self) -> int:
+        """Devices of a replica."""
+        hardware = self.scenario.hardware
+        return hardware.tensor_parallel_size * hardware.pipeline_parallel_size
+
+
+def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
+    """Load what a scenario names, fill in defaults, refuse what contradicts itself.
+
+    Raises
+    ------
+    SpecsimError
+        One line: a name that is not known, a drafter that does not fit the target, a method that
+        the engine version does not have.
+    """
+    notes = _Notes(scenario)
+    model = load_model(scenario.target.model, search=search)
+    hardware = load_hardware(scenario.hardware.accelerator, search=search)
+    engine, engine_warnings = load_engine(scenario.engine.name, scenario.engine.version)
+    notes.warnings += engine_warnings
+    if scenario.engine.version is None:
+        notes.default(f"engine.version = {engine.version} (newest known {scenario.engine.name})")
+
+    weight_dtype, expert_dtype = _dtypes(scenario, model)
+    kv_dtype = _kv_dtype(scenario, model, weight_dtype)
+    if scenario.target.weight_dtype is None:
+        notes.default(f"target.weight_dtype = {weight_dtype} (the checkpoint's)")
+    if scenario.target.kv_dtype is None:
+        notes.default(f"target.kv_dtype = {kv_dtype}")
+
+    limits = scheduler_defaults(
+        engine,
+        memory_gib=hardware.datasheet.memory_usable_gib,
+        device_id=hardware.identity.id,
+        architecture=hardware.identity.architecture,
+    )
+    given = scenario.engine
+    max_num_seqs = notes.choose("engine.max_num_seqs", given.max_num_seqs, limits.max_num_seqs)
+    batched = notes.choose(
+        "engine.max_num_batched_tokens",
+        given.max_num_batched_tokens,
+        limits.max_num_batched_tokens,
+    )
+    utilization = notes.choose(
+        "engine.gpu_memory_utilization",
+        given.gpu_memory_utilization,
+        engine.gpu_memory_utilization,
+    )
+    max_model_len = _max_model_len(scenario, model, notes)
+
+    speculation = scenario.speculation
+    drafter: DrafterSpec | ModelSpec | None = None
+    k = 0
+    acceptance = None
+    if speculation.method != "none":
+        _method_known(scenario, engine)
+        drafter = _drafter(scenario, model, notes, search)
+        k = _num_speculative_tokens(scenario, drafter, notes)
+        acceptance = acceptance_model(scenario, k=k, engine=engine, search=search)
+        notes.warnings += acceptance.warnings
+    sync = speculation.method in engine.sync_methods
+    async_scheduling = notes.choose(
+        "engine.async_scheduling", given.async_scheduling, engine.async_scheduling and not sync
+    )
+    tensor_parallel = scenario.hardware.tensor_parallel_size
+    draft_tp = speculation.draft_tensor_parallel_size or tensor_parallel
+    if draft_tp not in (1, tensor_parallel):
+        raise UsageError(
+            f"draft_tensor_parallel_size {draft_tp} is refused by vLLM; allowed: 1 or the "
+            f"target's tensor_parallel_size, {tensor_parallel}"
+        )
+    _check_parallelism(scenario, model)
+    _hardware_warnings(hardware, notes)
+    _prefix_cache_warning(scenario, notes)
+    drafter_dtype = speculation.drafter_weight_dtype or _drafter_dtype(drafter, weight_dtype)
+    filled = scenario.model_copy(
+        update={
+            "target": scenario.target.model_copy(
+                update={"weight_dtype": weight_dtype, "kv_dtype": kv_dtype}
+            ),
+            "engine": given.model_copy(
+                update={
+                    "version": given.version or engine.version,
+                    "max_num_seqs": max_num_seqs,
+                    "max_num_batched_tokens": batched,
+                    "gpu_memory_utilization": utilization,
+                    "max_model_len": max_model_len,
+                    "async_scheduling": async_scheduling,
+                }
+            ),
+            "speculation": speculation.model_copy(
+                update={
+                    "num_speculative_tokens": k or None,
+                    "drafter": getattr(drafter, "id", None)
+                    if speculation.drafter is None
+                    else speculation.drafter,
+                    "draft_tensor_parallel_size": draft_tp if drafter is not None else None,
+                    "drafter_weight_dtype": drafter_dtype if drafter is not None else None,
+                }
+            ),
+        }
+    )
+    return Deployment(
+        scenario=filled,
+        model=model,
+        hardware=hardware,
+        engine=engine,
+        weight_dtype=weight_dtype,
+        expert_dtype=expert_dtype,
+        kv_dtype=kv_dtype,
+        drafter=drafter,
+        drafter_weight_dtype=drafter_dtype,
+        num_speculative_tokens=k,
+        acceptance=acceptance,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=batched,
+        max_model_len=max_model_len,
+        gpu_memory_utilization=utilization,
+        async_scheduling=async_scheduling,
+        draft_tensor_parallel_size=draft_tp,
+        defaults=tuple(notes.defaults),
+        warnings=tuple(dict.fromkeys(notes.warnings)),
+    )
+
+
+class _Notes:
+    """Defaults used and warnings raised on the way."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.defaults: list[str] = []
+        self.warnings: list[str] = []
+        for part, fields in (
+            ("workload", ("input_tokens", "output_tokens", "arrival", "temperature")),
+            ("hardware", ("tensor_parallel_size",)),
+        ):
+            record = getattr(scenario, part)
+            for name in fields:
+                if name not in record.model_fields_set:
+                    self.default(f"{part}.{name} = {getattr(record, name)}")
+        if "load" not in scenario.model_fields_set:
+            self.default("load.concurrency = 1, 2, 4 ... 256")
+
+    def default(self, text: str) -> None:
+        self.defaults.append(text)
+
+    def choose(self, name: str, given: Any, otherwise: Any) -> Any:
+        if given is not None:
+            return given
+        self.default(f"{name} = {otherwise} (the engine's)")
+        return otherwise
+
+
+def _dtypes(scenario: Scenario, model: ModelSpec) -> tuple[WeightDtype, WeightDtype]:
+    """Return the dtypes of linear weights and of routed experts.
+
+    Checkpoints that quantise their experts only (gpt-oss, DeepSeek-V4) keep doing so when another
+    format of as many bits is asked for.
+    """
+    native, experts = model.weight_dtype, model.expert_dtype
+    asked = scenario.target.weight_dtype
+    if asked is None:
+        return native, experts or native
+    if experts is not None and (asked == experts or (asked in _FOUR_BIT and experts in _FOUR_BIT)):
+        return native, asked
+    return asked, asked
+
+
+def _kv_dtype(scenario: Scenario, model: ModelSpec, weight_dtype: str) -> KvDtype:
+    if scenario.target.kv_dtype is not None:
+        return scenario.target.kv_dtype
+    if model.kv_dtype is not None:
+        return model.kv_dtype
+    return cast(KvDtype, weight_dtype if weight_dtype in ("fp16", "fp32") else "bf16")
+
+
+def _drafter_dtype(drafter: DrafterSpec | ModelSpec | None, weight_dtype: str) -> WeightDtype:
+    native = drafter.weight_dtype if drafter is not None else "bf16"
+    # A full-precision target never has a drafter of another float format in one engine.
+    return cast(WeightDtype, weight_dtype if weight_dtype in ("fp32", "fp16") else native)
+
+
+def _max_model_len(scenario: Scenario, model: ModelSpec, notes: _Notes) -> int:
+    needed = scenario.workload.input_tokens + scenario.workload.output_tokens
+    asked = scenario.engine.max_model_len
+    if asked is None:
+        asked = int(model.max_position_embeddings or max(_DEFAULT_MODEL_LEN, needed))
+        notes.default(f"engine.max_model_len = {asked}")
+    if needed > asked:
+        raise UsageError(
+            f"input_tokens + output_tokens = {needed:g} is above max_model_len {asked}; "
+            "shorten the workload or raise --max-model-len"
+        )
+    return asked
+
+
+def _method_known(scenario: Scenario, engine: EngineConstants) -> None:
+    method = scenario.speculation.method
+    if method not in engine.methods:
+        raise UsageError(
+            f"{scenario.engine.name} {engine.version} has no method {method!r}; it has "
+            f"{', '.join(engine.methods)}; choose one, or another --engine version"
+        )
+    if scenario.speculation.tree is not None and not engine.tree_drafting:
+        raise UsageError(
+            f"{scenario.engine.name} {engine.version} drafts chains only; drop speculation.tree, "
+            "or use --engine sglang"
+        )
+    if scenario.speculation.adaptive_verification and not engine.adaptive_verification:
+        raise UsageError(
+            f"{scenario.engine.name} {engine.version} has no adaptive verification; "
+            "use --engine vllm@0.33 or drop it"
+        )
+
+
+def _drafter(
+    scenario: Scenario, model: ModelSpec, notes: _Notes, search: Sequence[Path]
+) -> DrafterSpec | ModelSpec | None:
+    speculation = scenario.speculation
+    method = speculation.method
+    if method in NO_DRAFTER:
+        return None
+    if speculation.drafter is None:
+        drafter: DrafterSpec | ModelSpec = _default_drafter(method, model, search)
+        notes.default(f"speculation.drafter = {drafter.id}")
+        notes.warnings.append(
+            f"no drafter was named: {drafter.id}, the catalog's {method} drafter for {model.id}, "
+            "is used"
+        )
+    else:
+        drafter = load_drafter(speculation.drafter, search=search)
+    _check_drafter(method, drafter, model, notes)
+    return drafter
+
+
+def _default_drafter(method: str, model: ModelSpec, search: Sequence[Path]) -> DrafterSpec:
+    found: list[DrafterSpec] = []
+    if method not in _STANDALONE:
+        found = drafters_for(model.id, cast(DrafterKind, method), search)
+    if len(found) == 1:
+        return found[0]
+    if len(found) > 1:
+        names = ", ".join(d.id for d in found)
+        raise UsageError(
+            f"method {method} on {model.id} has several drafters: {names}; name one with "
+            "--spec-model"
+        )
+    if method == "mtp" and model.n_mtp_layers:
+        from specsim.catalog.hf_config import mtp_drafter
+
+        head = mtp_drafter(model)
+        if head is not None:
+            return head
+    others = sorted({d.kind for d in drafters_for(model.id, search=search)})
+    hint = f"it has drafters for {', '.join(others)}" if others else "none of any kind is known"
+    raise UsageError(
+        f"method {method} needs a drafter and the catalog has none for {model.id} ({hint}); "
+        "name one with --spec-model NAME-or-config.json"
+    )
+
+
+def _check_drafter(
+    method: str, drafter: DrafterSpec | ModelSpec, model: ModelSpec, notes: _Notes
+) -> None:
+    standalone = isinstance(drafter, ModelSpec)
+    if standalone != (method in _STANDALONE):
+        kind = (
+            f"a drafting head ({drafter.kind})"
+            if isinstance(drafter, DrafterSpec)
+            else "a stand-alone model"
+        )
+        wanted = "a stand-alone model" if method in _STANDALONE else "a drafting head"
+        raise UsageError(f"method {method} needs {wanted}, and {drafter.id} is {kind}")
+    if drafter.vocab_size != model.vocab_size:
+        raise UsageError(
+            f"vocabularies differ: {drafter.id} has {drafter.vocab_size} tokens, {model.id} has "
+            f"{model.vocab_size}; drafts must be tokens of the target (see `specsim profiles list "
+            "--drafters`)"
+        )
+    if isinstance(drafter, DrafterSpec):
+        if drafter.kind != method:
+            raise UsageError(
+                f"method {method} was asked with {drafter.id}, which drafts by {drafter.kind}; "
+                f"use --spec-method {drafter.kind}"
+            )
+        if drafter.target_hidden_size != model.hidden_size:
+            raise UsageError(
+                f"{drafter.id} reads hidden states of {drafter.target_hidden_size}, {model.id} "
+                f"has {model.hidden_size}; it was trained for {drafter.target or 'another model'}"
+            )
+        trained_for = canonical_id(drafter.target) or drafter.target
+        if trained_for and trained_for != (canonical_id(model.id) or model.id):
+            notes.warnings.append(
+                f"{drafter.id} was trained for {drafter.target}, not for {model.id}: its "
+                "acceptance here is not what was measured there"
+            )
+        size = drafter_size(drafter)
+    else:
+        size = model_size(drafter)
+    target = model_size(model)
+    if size.total_params >= target.total_params:
+        raise UsageError(
+            f"the drafter {drafter.id} ({size.total_params / 1e9:.3g}B) is not smaller than the "
+            f"target {model.id} ({target.total_params / 1e9:.3g}B); were they swapped?"
+        )
+    if drafter.confidence == "low":
+        notes.warnings.append(f"the shapes of {drafter.id} are not certain: {drafter.source}")
+
+
+def _num_speculative_tokens(
+    scenario: Scenario, drafter: DrafterSpec | ModelSpec | None, notes: _Notes
+) -> int:
+    speculation = scenario.speculation
+    method = speculation.method
+    block = drafter.block_size if isinstance(drafter, DrafterSpec) else None
+    most = _most_tokens(method, block)
+    k = speculation.num_speculative_tokens
+    if k is None:
+        k = most if most is not None else None
+        if k is None and method == "mtp" and isinstance(drafter, DrafterSpec):
+            k = drafter.n_mtp_layers
+        if k is None:
+            raise UsageError(
+                f"method {method} needs num_speculative_tokens; give --spec-tokens, 3 to 5 are "
+                "common"
+            )
+        notes.default(f"speculation.num_speculative_tokens = {k} (the drafter's)")
+    if most is not None and drafter is not None and k > most:
+        raise UsageError(f"{drafter.id} drafts at most {most} tokens per step, got {k}")
+    if method == "mtp" and isinstance(drafter, DrafterSpec):
+        layers = drafter.n_mtp_layers
+        if k > layers and k % layers:
+            raise UsageError(
+                f"mtp with {layers} layers drafts a multiple of {layers} tokens beyond them, "
+                f"got {k}"
+            )
+        if k > layers:
+            notes.warnings.append(
+                f"k = {k} runs the same MTP layer {k // layers} times: acceptance falls faster "
+                "with the position than a geometric law"
+            )
+    return k
+
+
+def _most_tokens(method: str, block_size: int | None) -> int | None:
+    """Return the longest draft of a block drafter: one of a dflash block is the known token."""
+    if block_size is None:
+        return None
+    return block_size - 1 if method == "dflash" else block_size
+
+
+def _check_parallelism(scenario: Scenario, model: ModelSpec) -> None:
+    tp = scenario.hardware.tensor_parallel_size
+    heads = {g.attention.n_heads for g in model.layers if hasattr(g.attention, "n_heads")}
+    bad = sorted(h for h in heads if h % tp)
+    if bad:
+        fitting = [t for t in (1, 2, 4, 8, 16, 32) if all(h % t == 0 for h in heads)]
+        raise UsageError(
+            f"tensor_parallel_size {tp} does not divide the {bad[0]} heads of {model.id}; "
+            f"possible: {', '.join(map(str, fitting))}"
+        )
+    pp = scenario.hardware.pipeline_parallel_size
+    n_layers = sum(g.count for g in model.layers)
+    if pp > n_layers:
+        raise UsageError(
+            f"pipeline_parallel_size {pp} is above the {n_layers} layers of {model.id}"
+        )
+    if scenario.hardware.expert_parallel and not any(g.moe for g in model.layers):
+        raise UsageError(f"expert_parallel was asked and {model.id} has no experts")
+
+
+def _hardware_warnings(hardware: HardwareProfile, notes: _Notes) -> None:
+    lender = hardware.effective.borrow
+    borrowed = borrowed_blocks(hardware)
+    if lender is not None and borrowed:
+        notes.warnings.append(
+            f"{hardware.identity.id} has no kernel measurements for {', '.join(borrowed)}: "
+            f"fractions of {lender} are assumed and the band is wider; calibrate to narrow it"
+        )
+    if hardware.datasheet.confidence == "low":
+        notes.warnings.append(
+            f"the datasheet figures of {hardware.identity.id} are of low confidence"
+        )
+
+
+def _prefix_cache_warning(scenario: Scenario, notes: _Notes) -> None:
+    workload, method = scenario.workload, scenario.speculation.method
+    if (
+        workload.cached_prompt_tokens > 0
+        and workload.cached_prompt_tokens_speculative is None
+        and method in ("eagle", "eagle3", "mtp")
+        and scenario.engine.name == "vllm"
+    ):
+        notes.warnings.append(
+            f"{method} costs prefix-cache hits in vLLM (the last block of a match is recomputed; "
+            "reports range from a few points to most hits lost): both arms are given the same "
+            "hits here; set workload.cached_prompt_tokens_speculative to what you measure"
+        )

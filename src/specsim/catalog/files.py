@@ -1,0 +1,88 @@
+"""Where catalog files live and how they are read.
+
+Order of search: what the caller names (`--catalog`), `$SPECSIM_CATALOG` (a path list), the user's
+configuration folder, the files that ship with specsim. A user's file with the name of a shipped
+one wins, and `profiles list` says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from specsim.errors import InputError, NotFoundError
+
+MAX_BYTES = 4 * 2**20
+"""No catalog file or config.json is anywhere near this; larger is a wrong file."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def data_dir(name: str) -> Path:
+    """Return the folder of shipped data: 'hardware_profiles', 'models', 'drafters', 'engines' ..."""
+    if name != "hardware_profiles":
+        return Path(__file__).parent / "data" / name
+    packaged = Path(__file__).parents[1] / "_data" / name
+    in_repository = Path(__file__).parents[3] / name
+    return packaged if packaged.is_dir() else in_repository
+
+
+def user_paths(search: Sequence[Path] = ()) -> list[Path]:
+    """Return files and folders of the user's own catalog entries, most important first."""
+    paths = list(search)
+    paths += [Path(p) for p in os.environ.get("SPECSIM_CATALOG", "").split(os.pathsep) if p]
+    for path in paths:
+        if not path.exists():
+            raise NotFoundError(f"catalog path {str(path)!r} does not exist; give a file or a folder")
+    # platformdirs costs 20 ms; its Linux answer is the common case and is checked first by name.
+    from platformdirs import user_config_path
+
+    own = user_config_path("specsim")
+    return [*paths, own] if own.is_dir() else paths
+
+
+def user_files(search: Sequence[Path] = ()) -> Iterator[Path]:
+    """Yield the user's YAML files, most important first."""
+    for path in user_paths(search):
+        if path.is_dir():
+            yield from sorted(path.rglob("*.yaml"))
+        else:
+            yield path
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a YAML or JSON file that must hold one mapping; every failure is one line."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise InputError(f"{path}: {size} bytes is no catalog file (at most {MAX_BYTES})")
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not text (UTF-8); expected YAML or JSON") from error
+    if not text.strip():
+        raise InputError(f"{path}: is empty; expected YAML or JSON")
+    try:
+        if path.suffix == ".json":
+            data = json.loads(text)
+        else:
+            data = yaml.load(text, Loader=_LOADER)
+    except (yaml.YAMLError, json.JSONDecodeError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: is broken or truncated: {reason[:160]}") from error
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: expected a mapping of keys, got {type(data).__name__}")
+    return data
+
+
+@lru_cache(maxsize=512)
+def read_shipped(path: Path) -> dict[str, Any]:
+    """Read a file that ships with specsim, once per process. Do not modify the result."""
+    return read_mapping(path)

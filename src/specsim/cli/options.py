@@ -1,0 +1,353 @@
+"""The ways to say what to predict: a file, a pasted `vllm serve` command, or flags; flags win.
+
+One table of flags, each with the scenario key that it sets; help texts are the schema's own.
+Flags that vLLM has too are spelled as vLLM spells them, and where their values are vLLM's own
+words they are read by the function that reads a pasted command.
+"""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import yaml
+from pydantic import BaseModel
+
+from specsim.catalog.files import read_mapping
+from specsim.catalog.scenario import load_scenario
+from specsim.cli.output import write_file
+from specsim.errors import InputError, UsageError
+from specsim.schema.base import KvDtype, WeightDtype
+from specsim.schema.scenario import Scenario
+from specsim.schema.speculation import Method
+
+_NO_MODEL = "no-model"
+"""Stands where a `vllm serve` command has its model, when only its flags are asked about."""
+
+
+class NumberList(click.ParamType):
+    """Numbers with commas between them: 1,2,4."""
+
+    name = "numbers"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return what stands for the value in the help."""
+        return "N[,N...]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[float]:
+        """Parse the text of a flag."""
+        if isinstance(value, list):
+            return value
+        try:
+            return [float(part) for part in str(value).replace(" ", "").split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not a number or a list such as 1,2,4", param, ctx)
+
+
+class Option(click.Option):
+    """An option that sets scenario key `key`, in a section of the help."""
+
+    def __init__(self, *args: Any, section: str = "", key: str = "", **kwargs: Any) -> None:
+        if not kwargs.get("help") and key:
+            kwargs["help"] = describe(key)
+        super().__init__(*args, **kwargs)
+        self.section = section
+        self.key = key
+
+
+class ScenarioCommand(click.Command):
+    """A command whose help shows its options by section."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                name = getattr(param, "section", "") or "Output"
+                sections.setdefault(name, []).append(record)
+        for name, records in sections.items():
+            with formatter.section(name):
+                formatter.write_dl(records, col_max=38)
+
+
+def describe(key: str) -> str:
+    """Return what the schema says about a scenario key; raises KeyError for an unknown one."""
+    record: type[BaseModel] = Scenario
+    *parents, last = key.split(".")
+    for name in parents:
+        annotation = record.model_fields[name].annotation
+        inner = [annotation, *getattr(annotation, "__args__", ())]
+        record = next(a for a in inner if isinstance(a, type) and issubclass(a, BaseModel))
+    text = record.model_fields[last].description or last.replace("_", " ")
+    return text[0].upper() + text[1:] + "."
+
+
+_INPUT, _DEPLOYMENT, _SPECULATION = "What to predict", "Deployment", "Speculation"
+_ACCEPTANCE, _WORKLOAD = "Acceptance (exactly one form)", "Workload and load"
+_NUMBERS = NumberList()
+
+OPTIONS: tuple[Option, ...] = (
+    Option(["--from-command"], section=_INPUT, metavar="'vllm serve ...'",
+           help="A vLLM command to read the deployment from; - reads it from stdin."),
+    Option(["--set", "settings"], section=_INPUT, multiple=True, metavar="KEY=VALUE",
+           help="Set any key of the scenario, e.g. engine.host_ms=0.9 (repeatable)."),
+    Option(["--catalog"], section=_INPUT, multiple=True,
+           type=click.Path(path_type=Path), metavar="DIR|FILE",
+           help="Your own models, drafters and devices (repeatable)."),
+    Option(["--model"], section=_DEPLOYMENT, key="target.model"),
+    Option(["--gpu"], section=_DEPLOYMENT, key="hardware.accelerator"),
+    Option(["--tensor-parallel-size", "-tp"], section=_DEPLOYMENT, type=int,
+           key="hardware.tensor_parallel_size"),
+    Option(["--pipeline-parallel-size", "-pp"], section=_DEPLOYMENT, type=int,
+           key="hardware.pipeline_parallel_size"),
+    Option(["--enable-expert-parallel"], section=_DEPLOYMENT, is_flag=True, default=None,
+           key="hardware.expert_parallel"),
+    Option(["--dtype", "--weight-dtype", "dtype"], section=_DEPLOYMENT,
+           help="Dtype of the weights: bf16, fp16, fp8, int8, int4, nvfp4, mxfp4, fp32, or "
+           "vLLM's words. Absent: the checkpoint's."),
+    Option(["--quantization"], section=_DEPLOYMENT,
+           help="vLLM's name of a quantised format: fp8, awq, gptq_marlin ..."),
+    Option(["--kv-cache-dtype"], section=_DEPLOYMENT,
+           help="Dtype of the KV cache: auto, bf16, fp16, fp8, fp32, or vLLM's words."),
+    Option(["--gpu-memory-utilization"], section=_DEPLOYMENT, type=float,
+           key="engine.gpu_memory_utilization", help="Share of the memory that vLLM may use."),
+    Option(["--max-num-seqs"], section=_DEPLOYMENT, type=int, key="engine.max_num_seqs",
+           help="Most requests running at once."),
+    Option(["--max-num-batched-tokens"], section=_DEPLOYMENT, type=int,
+           key="engine.max_num_batched_tokens", help="Most tokens in one step."),
+    Option(["--max-model-len"], section=_DEPLOYMENT, type=int, key="engine.max_model_len",
+           help="Longest prompt and answer together [tokens]."),
+    Option(["--enforce-eager"], section=_DEPLOYMENT, is_flag=True, default=None,
+           help="Run without CUDA graphs."),
+    Option(["--engine"], section=_DEPLOYMENT, metavar="NAME[@VERSION]",
+           help="vllm, sglang or tensorrt-llm, and its version: vllm@0.33."),
+    Option(["--speculative-config", "-sc"], section=_SPECULATION, metavar="JSON",
+           help='As vLLM takes it: \'{"method": "eagle3", "num_speculative_tokens": 3}\'.'),
+    Option(["--spec-method"], section=_SPECULATION,
+           help="ngram, suffix, draft_model, eagle, eagle3, mtp, medusa, dflash, dspark, "
+           "p_eagle, pard or none."),
+    Option(["--spec-model"], section=_SPECULATION, key="speculation.drafter"),
+    Option(["--spec-tokens"], section=_SPECULATION, type=int,
+           key="speculation.num_speculative_tokens"),
+    Option(["--draft-tensor-parallel-size"], section=_SPECULATION, type=int,
+           key="speculation.draft_tensor_parallel_size"),
+    Option(["--acceptance-length"], section=_ACCEPTANCE, type=float,
+           key="speculation.acceptance.length"),
+    Option(["--acceptance-rate"], section=_ACCEPTANCE, type=float,
+           key="speculation.acceptance.rate"),
+    Option(["--draft-acceptance-rate"], section=_ACCEPTANCE, type=float,
+           key="speculation.acceptance.draft_acceptance_rate"),
+    Option(["--acceptance-per-position"], section=_ACCEPTANCE, type=_NUMBERS,
+           key="speculation.acceptance.per_position"),
+    Option(["--acceptance-profile"], section=_ACCEPTANCE, key="speculation.acceptance.profile"),
+    Option(["--proposal-rate"], section=_ACCEPTANCE, type=float,
+           key="speculation.acceptance.proposal_rate"),
+    Option(["--input-len"], section=_WORKLOAD, type=float, key="workload.input_tokens"),
+    Option(["--output-len"], section=_WORKLOAD, type=float, key="workload.output_tokens"),
+    Option(["--cached-prompt-tokens"], section=_WORKLOAD, type=float,
+           key="workload.cached_prompt_tokens"),
+    Option(["--temperature"], section=_WORKLOAD, type=float, key="workload.temperature",
+           help="Sampling temperature."),
+    Option(["--arrival"], section=_WORKLOAD, type=click.Choice(["steady", "burst"]),
+           key="workload.arrival", help="Requests spread over time, or all at once."),
+    Option(["--max-concurrency"], section=_WORKLOAD, type=_NUMBERS, key="load.concurrency",
+           help="Requests kept in the system (closed loop)."),
+    Option(["--request-rate"], section=_WORKLOAD, type=_NUMBERS, key="load.request_rate",
+           help="Arriving requests per second (open loop)."),
+    Option(["--save-scenario"], type=click.Path(dir_okay=False, path_type=Path),
+           help="Write the scenario that was predicted to this file."),
+)  # fmt: skip
+
+_SPELLED_AS_VLLM: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "dtype": ("--dtype", "target.weight_dtype", get_args(WeightDtype)),
+    "quantization": ("--quantization", "target.weight_dtype", get_args(WeightDtype)),
+    "kv_cache_dtype": ("--kv-cache-dtype", "target.kv_dtype", get_args(KvDtype)),
+    "spec_method": ("--spec-method", "speculation.method", get_args(Method)),
+    "speculative_config": ("--speculative-config", "", ()),
+}
+"""Flags with words as values: vLLM's flag, the scenario's key, and the words of the scenario."""
+_EXCLUSIVE = (
+    ("acceptance_length", "acceptance_rate", "draft_acceptance_rate", "acceptance_per_position",
+     "acceptance_profile"),
+    ("max_concurrency", "request_rate"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks about."""
+
+    scenario: Scenario
+    search: tuple[Path, ...]
+    notes: tuple[str, ...]
+    """What there is to say about how the input was read."""
+
+
+def scenario_command(
+    name: str, *, extra: tuple[Callable[[Any], Any], ...] = ()
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command that takes a scenario in any of its forms and gets it as a `Request`."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        own = set(function.__code__.co_varnames[: function.__code__.co_argcount])
+
+        @functools.wraps(function)
+        def run(**params: Any) -> None:
+            flags = {key: params.pop(key) for key in list(params) if key not in own}
+            function(request=read_request(flags), **params)
+
+        for option in reversed(extra):
+            run = option(run)
+        argument = click.Argument(
+            ["scenario"], required=False, type=click.Path(path_type=Path), metavar="[SCENARIO]"
+        )
+        command = click.command(name, cls=ScenarioCommand)(run)
+        command.params = [argument, *OPTIONS, *command.params]
+        return command
+
+    return decorate
+
+
+def read_request(flags: Mapping[str, Any]) -> Request:
+    """Combine a file or a pasted command with the flags, which win."""
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    _refuse_contradictions(given)
+    notes: list[str] = []
+    source: Path | dict[str, Any] = given.get("scenario", {})
+    engine = _engine(given.get("engine"))
+    if "from_command" in given:
+        source, notes = _pasted(given["from_command"], engine.get("engine.version"))
+    overrides = {**engine, **_overrides(given, source, notes)}
+    if isinstance(source, dict) and not (
+        overrides.get("hardware.accelerator") or source.get("hardware", {}).get("accelerator")
+    ):
+        raise UsageError(
+            "the accelerator is missing; give it with --gpu, e.g. --gpu h100_sxm; "
+            "list them with `specsim profiles list`"
+        )
+    scenario = load_scenario(source, overrides=overrides)
+    if "save_scenario" in given:
+        _save(given["save_scenario"], scenario)
+    return Request(scenario, tuple(given.get("catalog", ())), tuple(notes))
+
+
+def _refuse_contradictions(given: Mapping[str, Any]) -> None:
+    if "from_command" in given:
+        for other, flag in (("scenario", "a scenario file"), ("model", "--model")):
+            if other in given:
+                raise UsageError(
+                    f"--from-command together with {flag}: the command already says what is "
+                    "served; give one of the two (other flags override the command)"
+                )
+    if not given.keys() & {"scenario", "from_command", "model"}:
+        raise UsageError(
+            "nothing to predict; give a scenario file, or --from-command 'vllm serve ...' with "
+            "--gpu, or --model with --gpu; see `specsim predict --help`"
+        )
+    for names in _EXCLUSIVE:
+        both = [f"--{name.replace('_', '-')}" for name in names if name in given]
+        if len(both) > 1:
+            raise UsageError(f"{' together with '.join(both)}: give one of them")
+
+
+def _engine(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    name, at, version = text.partition("@")
+    if not name or (at and not version):
+        raise UsageError(f"--engine {text!r}: expected NAME or NAME@VERSION, such as vllm@0.33")
+    return {"engine.name": name, "engine.version": version or None}
+
+
+def _pasted(text: str, version: str | None) -> tuple[dict[str, Any], list[str]]:
+    # The reader of commands knows all of vLLM's flags; few predictions need it.
+    from specsim.catalog.serve_command import parse_serve_command
+
+    command = parse_serve_command(sys.stdin.read() if text == "-" else text, engine_version=version)
+    notes = list(command.warnings)
+    if command.ignored:
+        notes.append(f"flags without effect on a prediction: {', '.join(command.ignored)}")
+    return dict(command.scenario), notes
+
+
+def _overrides(
+    given: Mapping[str, Any], source: Path | dict[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if given.keys() & {"speculative_config", "spec_method"} and source:
+        # Another way of speculating brings its own drafter and shape.
+        names = ("drafter", "drafter_weight_dtype", "draft_tensor_parallel_size", "tree")
+        values |= {f"speculation.{name}": None for name in names}
+    values |= _spelled_as_vllm(given, source, notes)
+    for option in OPTIONS:
+        if option.key and option.name in given:
+            values[option.key] = given[option.name]
+    if given.get("enforce_eager"):
+        values["engine.cuda_graphs"] = False
+    for setting in given.get("settings", ()):
+        name, equals, text = setting.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--set {setting!r}: expected KEY=VALUE, such as engine.host_ms=0.9")
+        try:
+            values[name] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InputError(f"--set {name}: {text!r} is not a value: {error}") from error
+    return values
+
+
+def _spelled_as_vllm(
+    given: Mapping[str, Any], source: Path | dict[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    """Read values in the scenario's words as they are, and others as a pasted command's."""
+    own: dict[str, Any] = {}
+    words: list[str] = []
+    for name, (flag, key, vocabulary) in _SPELLED_AS_VLLM.items():
+        value = given.get(name)
+        if value in vocabulary:
+            own[key] = value
+        elif value is not None:
+            words += [flag, value]
+    if not words:
+        return own
+    if "speculative_config" in given:
+        words += ["--tensor-parallel-size", str(_tensor_parallel_size(given, source))]
+        for name in ("spec_model", "spec_tokens"):
+            if name in given:
+                words += [f"--{name.replace('_', '-')}", str(given[name])]
+    model = given.get("model", _NO_MODEL)
+    command, said = _pasted(shlex.join(["vllm", "serve", model, *words]), None)
+    notes += said
+    dropped = ("target.model", "engine.name", "engine.version", "name")
+    return {key: value for key, value in _flat(command) if key not in dropped} | own
+
+
+def _tensor_parallel_size(given: Mapping[str, Any], source: Path | dict[str, Any]) -> int:
+    """Return the target's, which a drafter's is checked against."""
+    if "tensor_parallel_size" in given:
+        return int(given["tensor_parallel_size"])
+    data = read_mapping(source) if isinstance(source, Path) else source
+    hardware = data.get("hardware")
+    size = hardware.get("tensor_parallel_size") if isinstance(hardware, dict) else None
+    return size if isinstance(size, int) else 1
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _save(path: Path, scenario: Scenario) -> None:
+    data = scenario.model_dump(mode="json", exclude_none=True)
+    write_file(path, yaml.safe_dump(data, sort_keys=False, default_flow_style=None))

@@ -1,0 +1,44 @@
+"""`specsim predict`: the whole answer to one scenario."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from specsim.cli.options import Request, scenario_command
+from specsim.cli.output import emit, json_option, output_option
+from specsim.cli.report import report
+from specsim.schema.results import as_json as plain
+
+
+@scenario_command(
+    "predict",
+    extra=(
+        json_option,
+        output_option,
+        click.option("--brief", is_flag=True, help="Only the verdict and the table by load."),
+    ),
+)
+def command(request: Request, as_json: bool, output: Path | None, brief: bool) -> None:
+    r"""Say whether, up to which load and why speculation pays.
+
+    The scenario is a YAML file, a pasted vLLM command, or flags; flags override either.
+
+    \b
+    specsim predict examples/llama-3.3-70b-4xh100.yaml
+    specsim predict --from-command 'vllm serve ...' --gpu h100_sxm --acceptance-length 2.4
+    specsim predict --model llama-3.1-8b --gpu h100_sxm --spec-method eagle3 --spec-tokens 3 \
+        --acceptance-rate 0.7
+    """
+    from specsim.analysis.predict import predict
+
+    prediction = predict(request.scenario, search=request.search)
+    prediction = dataclasses.replace(prediction, warnings=(*request.notes, *prediction.warnings))
+    emit(
+        lambda: plain(prediction),
+        lambda screen: report(screen, prediction, brief=brief),
+        as_json=as_json,
+        output=output,
+    )

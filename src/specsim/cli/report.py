@@ -1,0 +1,228 @@
+"""A prediction as text for people: the verdict first, then what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from specsim.cli.pictures import acceptance_curve, crossover, memory, step
+from specsim.cli.words import heading, joined, load_of, notes, unit_of_load, wrapped
+from specsim.export.tables import (
+    MISSING,
+    Cell,
+    Column,
+    column,
+    count,
+    described,
+    figure,
+    table,
+)
+from specsim.export.terminal import Role, Screen
+from specsim.schema.results import (
+    BaselinePoint,
+    BreakEven,
+    Point,
+    Prediction,
+    SpeculativePoint,
+)
+
+FIELD_RULE = 0.5
+"""The draft acceptance rate below which, people say, speculation does not pay at moderate load."""
+
+_NEUTRAL = (0.95, 1.05)
+_DECISIONS: dict[str, Role] = {"on": "good", "off": "bad", "schedule": "neutral"}
+_BAR = 40
+
+
+def report(screen: Screen, prediction: Prediction, *, brief: bool = False) -> list[str]:
+    """Return the lines of the report; `brief` stops after the table by load."""
+    sections = [heading(screen, prediction.scenario), _verdict(screen, prediction)]
+    if prediction.acceptance is not None:
+        sections.append(_acceptance(screen, prediction))
+    sections.append(_by_load(screen, prediction))
+    if not brief:
+        if prediction.crossover is not None:
+            sections.append(
+                crossover(
+                    screen,
+                    prediction.crossover,
+                    prediction.points,
+                    unit_of_load(prediction.scenario),
+                )
+            )
+        sections += [
+            acceptance_curve(screen, prediction),
+            _choices(screen, prediction),
+            memory(screen, prediction.kv, prediction.points),
+            step(screen, prediction),
+            _basis(screen, prediction),
+        ]
+    sections.append(notes(screen, "WARNINGS", prediction.warnings, role="neutral"))
+    return joined(sections)
+
+
+def _verdict(screen: Screen, prediction: Prediction) -> list[str]:
+    verdict = prediction.verdict
+    word = verdict.decision.upper()
+    role = _DECISIONS.get(verdict.decision, "neutral")
+    lines = wrapped(screen, verdict.reason, first=f"VERDICT  {word}  ", rest="  ")
+    painted = screen.paint("VERDICT", "strong") + "  " + screen.paint(word, role)
+    lines[0] = painted + lines[0].removeprefix(f"VERDICT  {word}")
+    return lines
+
+
+def _acceptance(screen: Screen, prediction: Prediction) -> list[str]:
+    acceptance = prediction.acceptance
+    assert acceptance is not None
+    lines = [
+        screen.paint("ACCEPTANCE", "strong")
+        + f"  length {figure(acceptance.acceptance_length)} tokens per step"
+        + f" · rate {figure(acceptance.acceptance_rate, 2)} per token"
+        + f" · draft acceptance rate {figure(acceptance.draft_acceptance_rate, 2)}"
+    ]
+    lines += wrapped(screen, f"from {acceptance.source}")
+    if prediction.break_even:
+        middle = prediction.break_even[len(prediction.break_even) // 2]
+        needed = middle.draft_acceptance_rate
+        at = f"at {count(middle.load)} {unit_of_load(prediction.scenario)}"
+        rule = f"the field's rule of thumb: {FIELD_RULE:g}"
+        if needed is None:
+            text = f"no acceptance is enough to break even {at} ({rule})"
+        else:
+            text = (
+                f"breaks even {at} from a draft acceptance rate of {needed:.2f} ({rule}; "
+                f"here {figure(acceptance.draft_acceptance_rate, 2)})"
+            )
+        lines += wrapped(screen, text)
+    return lines
+
+
+def _by_load(screen: Screen, prediction: Prediction) -> list[str]:
+    points = prediction.points
+    speculates = prediction.acceptance is not None
+    key = column(_load_title(prediction.scenario), ("",), points, lambda p: count(load_of(p)))
+    columns = [column("speedup", ("", "80 % interval"), points, _speedup, _interval)]
+    columns += [
+        _both("tok/s", points, "output_tok_s"),
+        _both("TPOT ms", points, "tpot_ms"),
+        column("ITL ms", ("on",), points, lambda p: _value(p.speculative, "itl_ms")),
+        _both("TTFT ms", points, "ttft_ms"),
+        _both("$/Mtok out", points, "usd_per_mtok"),
+        _both("batch", points, "batch"),
+        _both("limited by", points, "limited_by"),
+        _both("step ms", points, "step_ms"),
+        column("tok/step", ("on",), points, lambda p: _value(p.speculative, "tokens_per_step")),
+    ]
+    if not speculates:
+        columns = [_off(c) for c in columns[1:] if "off" in c.heads]
+    lines = [screen.paint("BY LOAD", "strong"), *table(screen, key, columns)]
+    terms = [("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("TTFT", "ttft_ms")]
+    legend = "; ".join(f"{short} {described(SpeculativePoint, name)[0]}" for short, name in terms)
+    lines += _painted(screen, wrapped(screen, legend), "faint")
+    for point in points:
+        if point.note:
+            lines += wrapped(screen, f"at {count(load_of(point))}: {point.note}")
+    return lines
+
+
+def _choices(screen: Screen, prediction: Prediction) -> list[str]:
+    """Best number of draft tokens and break-even acceptance by load."""
+    break_even = {b.load: b for b in prediction.break_even}
+    best = {b.load: b for b in prediction.best_k}
+    loads = sorted({*break_even, *best})
+    if not loads:
+        return []
+    key = column(_load_title(prediction.scenario), ("",), loads, count)
+    columns = [
+        column(
+            "best k", ("k", "speedup"), loads,
+            lambda load: str(best[load].k) if load in best else MISSING,
+            lambda load: _gain(best[load].speedup if load in best else None),
+        ),
+        column(
+            "break-even acceptance", ("length", "rate", "draft rate"), loads,
+            lambda load: _needed(break_even.get(load), "acceptance_length"),
+            lambda load: _needed(break_even.get(load), "acceptance_rate"),
+            lambda load: _needed(break_even.get(load), "draft_acceptance_rate"),
+        ),
+    ]  # fmt: skip
+    lines = [screen.paint("BEST k AND BREAK-EVEN", "strong"), *table(screen, key, columns)]
+    t = prediction.transition
+    if t.tokens is not None:
+        lines += wrapped(
+            screen,
+            f"A pass of the target turns from memory- to compute-bound at about "
+            f"{count(t.tokens)} tokens; it is 10 % slower than one token's at "
+            f"{count(t.slowdown_10pct_tokens)}, 50 % at "
+            f"{count(t.slowdown_50pct_tokens)}.",
+        )
+    return lines
+
+
+def _basis(screen: Screen, prediction: Prediction) -> list[str]:
+    """List what the figures rest on: constants by basis, and the defaults that were used."""
+    lines = [screen.paint("BASED ON", "strong")]
+    for name, value in prediction.provenance.items():
+        lines += wrapped(screen, f"{name.replace('_', ' ')}: {_plain(value)}", first="  · ")
+    if prediction.defaults:
+        lines += wrapped(screen, f"defaults: {'; '.join(prediction.defaults)}", first="  · ")
+    return lines
+
+
+def _load_title(scenario: dict[str, Any]) -> str:
+    return "req/s" if scenario["load"].get("request_rate") else "load"
+
+
+def _value(arm: BaselinePoint | SpeculativePoint | None, name: str) -> str:
+    value = getattr(arm, name) if arm is not None else None
+    if name == "batch":
+        return count(value)
+    return value if isinstance(value, str) else figure(value)
+
+
+def _both(title: str, points: Sequence[Point], name: str) -> Column:
+    return column(
+        title, ("off", "on"), points,
+        lambda p: _value(p.baseline, name), lambda p: _value(p.speculative, name),
+    )  # fmt: skip
+
+
+def _off(both: Column) -> Column:
+    return Column(both.title, ("off",), [row[:1] for row in both.rows])
+
+
+def _gain(speedup: float | None) -> Cell:
+    if speedup is None:
+        return Cell(MISSING)
+    low, high = _NEUTRAL
+    role: Role = "bad" if speedup < low else "good" if speedup > high else "neutral"
+    return Cell(f"{speedup:.2f}×", role)
+
+
+def _speedup(point: Point) -> Cell:
+    return _gain(point.speedup)
+
+
+def _interval(point: Point) -> str:
+    if point.speedup_low is None or point.speedup_high is None:
+        return MISSING
+    return f"{point.speedup_low:.2f}–{point.speedup_high:.2f}"
+
+
+def _needed(entry: BreakEven | None, name: str) -> str:
+    value = getattr(entry, name) if entry is not None else None
+    if value is None:
+        return "none"
+    return figure(value) if name == "acceptance_length" else f"{value:.2f}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(entry)}" for key, entry in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(entry) for entry in value)
+    return figure(value) if isinstance(value, float) else str(value)
+
+
+def _painted(screen: Screen, lines: list[str], role: Role) -> list[str]:
+    return [screen.paint(line, role) for line in lines]

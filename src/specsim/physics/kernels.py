@@ -1,0 +1,329 @@
+"""One kernel each: GEMM, attention, mixture of experts, linear attention, collectives.
+
+Equation numbers are those of docs/method.md. All numeric arguments broadcast; times are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specsim.physics.cost import Cost, Num, smooth_roofline
+
+
+@dataclass(frozen=True, slots=True)
+class GemmRates:
+    """What a matrix multiplication reaches on a device in one dtype."""
+
+    launch_s: Num
+    bytes_per_s: Num
+    flop_per_s: Num
+    sharpness: Num
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRates:
+    """What decode attention reaches."""
+
+    floor_s: Num
+    """Time of the kernel on almost no cache."""
+    launch_s: Num
+    """Fixed time once the cache that it reads is larger than the L2."""
+    l2_bytes: Num
+    bytes_per_s: Num
+    flop_per_s: Num
+
+
+@dataclass(frozen=True, slots=True)
+class MoeRates:
+    """What a fused mixture-of-experts layer reaches."""
+
+    launch_s: Num
+    per_expert_s: Num
+    bytes_per_s: Num
+    flop_per_s: Num
+    sharpness: Num
+    concentration: Num
+    sequence_overlap: Num
+    """beta: q tokens of one sequence touch as many experts as q^beta independent ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduceTable:
+    """Measured time by message size for one group size."""
+
+    message_bytes: tuple[float, ...]
+    time_s: tuple[float, ...]
+    skew_s: Num
+    scale: Num = 1.0
+
+
+def gemm(
+    *,
+    rows: Num,
+    out_features: Num,
+    in_features: Num,
+    weight_bytes: Num,
+    rates: GemmRates,
+    activation_bytes: float = 2.0,
+) -> Cost:
+    """Multiply `rows` activations by an (in x out) weight matrix.
+
+    Parameters
+    ----------
+    rows : float or array
+        Tokens. [tokens]
+    weight_bytes, activation_bytes : float
+        Stored bytes per weight (scales included) and per activation. [bytes]
+
+    Notes
+    -----
+    Equation (1): t0 + [(bytes / memory rate)^p + (2 m n k / compute rate)^p]^(1/p).
+    Weights are read once whatever the number of rows.
+    """
+    moved = (
+        in_features * out_features * weight_bytes
+        + rows * in_features * activation_bytes
+        + 2.0 * rows * out_features
+    )
+    flop = 2.0 * rows * in_features * out_features
+    memory_s, compute_s = smooth_roofline(
+        moved / rates.bytes_per_s, flop / rates.flop_per_s, rates.sharpness
+    )
+    return Cost(memory_s=memory_s, compute_s=compute_s, host_s=rates.launch_s)
+
+
+def decode_attention(
+    *,
+    sequences: Num,
+    query_tokens: Num,
+    entries_read: Num,
+    entries_scored: Num,
+    entry_bytes: Num,
+    flop_per_score: Num,
+    query_group: Num,
+    rates: AttentionRates,
+    query_tile: float = 64.0,
+) -> Cost:
+    """Attend from the last `query_tokens` of each sequence to its cache.
+
+    Parameters
+    ----------
+    entries_read : float or array
+        Cache entries read per sequence: once, however many queries use them. [entries]
+    entries_scored : float or array
+        Entries that each query attends to. [entries]
+    entry_bytes : float
+        Bytes per entry on one device, keys and values together. [bytes]
+    flop_per_score : float
+        FLOP for one query token and one entry, all heads of the device together. [FLOP]
+    query_group : float
+        Query heads that share a KV head.
+
+    Notes
+    -----
+    Equation (2). The fixed time grows from the kernel's floor to its asymptote as the cache
+    outgrows the L2: floor + (launch - floor) x / (1 + x), x = bytes / L2. Tables measured with a
+    cache smaller than the L2 show the floor; max(floor, launch + ...) would charge a batch of one
+    the asymptote. Queries are padded to `query_tile` rows of the tensor core once they pass one.
+    """
+    kv_bytes = sequences * entries_read * entry_bytes
+    reading_s = kv_bytes / rates.bytes_per_s
+    spill = kv_bytes / rates.l2_bytes
+    fixed_s = rates.floor_s + np.maximum(rates.launch_s - rates.floor_s, 0.0) * spill / (1 + spill)
+    group_rows = query_tokens * query_group
+    padding = np.where(
+        group_rows > query_tile, np.ceil(group_rows / query_tile) * query_tile / group_rows, 1.0
+    )
+    flop = sequences * query_tokens * entries_scored * flop_per_score * padding
+    kv_s, compute_s = smooth_roofline(reading_s, flop / rates.flop_per_s, 2.0)
+    return Cost(kv_s=kv_s, compute_s=compute_s, host_s=fixed_s)
+
+
+def index_scan(
+    *,
+    sequences: Num,
+    query_tokens: Num,
+    entries: Num,
+    key_bytes: float,
+    n_heads: float,
+    head_dim: float,
+    rates: AttentionRates,
+) -> Cost:
+    """Score every cached index key, as sparse attention does before it selects (DSA).
+
+    Notes
+    -----
+    DeepSeek-V3.2 report (2025): one shared key of `head_dim` per entry, `n_heads` scoring heads.
+    """
+    return decode_attention(
+        sequences=sequences,
+        query_tokens=query_tokens,
+        entries_read=entries,
+        entries_scored=entries,
+        entry_bytes=key_bytes,
+        flop_per_score=2.0 * n_heads * head_dim,
+        query_group=n_heads,
+        rates=rates,
+    )
+
+
+def prefill_attention(
+    *,
+    tokens: Num,
+    context: Num,
+    window: Num,
+    flop_per_score: Num,
+    flop_per_s: Num,
+) -> Cost:
+    """Causal attention of a prompt chunk of `tokens` after `context` cached ones.
+
+    Notes
+    -----
+    Each token sees what is before it: context + tokens / 2 on average, at most `window`.
+    `flop_per_s` already holds the share of the peak that prompts of this length reach.
+    """
+    seen = np.minimum(context + 0.5 * tokens, window)
+    return Cost(compute_s=tokens * seen * flop_per_score / flop_per_s)
+
+
+def linear_attention(
+    *,
+    sequences: Num,
+    query_tokens: Num,
+    state_bytes: Num,
+    launch_s: Num,
+    bytes_per_s: Num,
+) -> Cost:
+    """Advance recurrent states by `query_tokens` each.
+
+    Notes
+    -----
+    Equation (3): t(1) (1 + q) / 2. One state is read and q states are written, since any of the
+    drafts may turn out to be the last one accepted. Measured on H100 for q = 2, 4, 8 (docs/method).
+    """
+    one_token_s = 2.0 * sequences * state_bytes / bytes_per_s
+    return Cost(kv_s=one_token_s * (1.0 + query_tokens) / 2.0, host_s=launch_s)
+
+
+def distinct_experts(
+    *,
+    sequences: Num,
+    query_tokens: Num,
+    prefill_tokens: Num,
+    n_experts: float,
+    topk: float,
+    concentration: Num,
+    sequence_overlap: Num,
+) -> Num:
+    """Return the number of experts that at least one token of a pass is routed to.
+
+    Notes
+    -----
+    Equation (4). Independent tokens: E (1 - (1 - topk/E)^T). The q tokens of one sequence share
+    experts (Cohere 2026-04-21: 4 consecutive tokens activate 2.5x one token's, not 3.65x), so a
+    sequence touches topk q^beta, never more than q independent tokens would. Skewed routing
+    shrinks the whole: topk (A/topk)^concentration.
+
+    Examples
+    --------
+    >>> independent = dict(n_experts=128, topk=8, concentration=1.0, sequence_overlap=1.0)
+    >>> round(float(distinct_experts(sequences=1, query_tokens=1, prefill_tokens=0, **independent)))
+    8
+    """
+    miss_one = 1.0 - topk / n_experts
+    independent_hit = 1.0 - miss_one**query_tokens
+    hit = np.minimum(topk / n_experts * query_tokens**sequence_overlap, independent_hit)
+    touched = n_experts * (1.0 - (1.0 - hit) ** sequences * miss_one**prefill_tokens)
+    touched = np.maximum(touched, np.minimum(topk, touched))
+    ratio = np.maximum(touched / topk, 1e-9)
+    return topk * np.where(ratio > 1.0, ratio**concentration, ratio)
+
+
+def moe_layer(
+    *,
+    sequences: Num,
+    query_tokens: Num,
+    prefill_tokens: Num,
+    hidden_size: float,
+    intermediate_size: float,
+    n_experts: float,
+    topk: float,
+    weight_bytes: float,
+    expert_groups: float,
+    rates: MoeRates,
+) -> Cost:
+    """Run the routed experts of one layer.
+
+    Parameters
+    ----------
+    intermediate_size : float
+        Of one expert on one device (already divided by the tensor-parallel size).
+    expert_groups : float
+        Devices that the experts are spread over (expert parallelism), else 1.
+
+    Notes
+    -----
+    Equation (4): t0 + te A + smooth roofline of 3 H I bytes per distinct expert and
+    6 H I FLOP per routed token.
+    """
+    rows = sequences * query_tokens + prefill_tokens
+    active = (
+        distinct_experts(
+            sequences=sequences,
+            query_tokens=query_tokens,
+            prefill_tokens=prefill_tokens,
+            n_experts=n_experts,
+            topk=topk,
+            concentration=rates.concentration,
+            sequence_overlap=rates.sequence_overlap,
+        )
+        / expert_groups
+    )
+    routed = rows * topk / expert_groups
+    expert_params = 3.0 * hidden_size * intermediate_size
+    moved = active * expert_params * weight_bytes + routed * (
+        4.0 * hidden_size + 6.0 * intermediate_size
+    )
+    memory_s, compute_s = smooth_roofline(
+        moved / rates.bytes_per_s, 2.0 * routed * expert_params / rates.flop_per_s, rates.sharpness
+    )
+    return Cost(
+        memory_s=memory_s,
+        compute_s=compute_s,
+        host_s=rates.launch_s + rates.per_expert_s * active,
+    )
+
+
+def all_reduce(*, message_bytes: Num, table: AllReduceTable) -> Cost:
+    """Sum a message over the devices of a replica.
+
+    Notes
+    -----
+    Equation (5): measured times, interpolated in the logarithm of the size; beyond the largest
+    measured size at its bandwidth. `skew_s` is the wait for the slowest rank, which tables that
+    start all ranks together do not show.
+    """
+    sizes = np.asarray(table.message_bytes)
+    times = np.asarray(table.time_s)
+    message = np.maximum(np.asarray(message_bytes, dtype=float), 1.0)
+    inside = np.exp(np.interp(np.log(message), np.log(sizes), np.log(times)))
+    beyond = times[-1] * message / sizes[-1]
+    measured = np.where(message > sizes[-1], beyond, inside)
+    return Cost(communication_s=measured * table.scale + table.skew_s)
+
+
+def elementwise(*, rows: Num, width: Num, kernels: Num, launch_s: Num, bytes_per_s: Num) -> Cost:
+    """Norms, rotary embedding, activation: small kernels that stream their inputs.
+
+    Notes
+    -----
+    Equation (6): n (launch + 4 bytes per element / bandwidth); two bytes in, two out.
+    """
+    return Cost(memory_s=kernels * rows * width * 4.0 / bytes_per_s, host_s=kernels * launch_s)
+
+
+def sampling(*, rows: Num, vocab_size: Num, fixed_s: Num, bytes_per_s: Num) -> Cost:
+    """Turn logits into tokens: softmax over the vocabulary in fp32, read and written (eq. 6)."""
+    return Cost(memory_s=rows * vocab_size * 12.0 / bytes_per_s, host_s=fixed_s)
