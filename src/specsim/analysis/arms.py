@@ -13,7 +13,7 @@ from specsim.analysis.resolve import Deployment
 from specsim.catalog.general import load_general
 from specsim.physics import acceptance as law
 from specsim.physics.cost import Cost, Num
-from specsim.physics.forward import Network
+from specsim.physics.forward import Gemm, Network
 from specsim.physics.step import (
     DraftPlan,
     Overheads,
@@ -166,13 +166,18 @@ def baseline_arm(deployment: Deployment, constants: Constants | None = None) -> 
     """Return the arm without speculation."""
     constants = constants or Constants()
     workload = deployment.scenario.workload
+    cached = workload.cached_prompt_tokens
     return Arm(
         target=_target(deployment, constants),
         overheads=_overheads(deployment, constants, speculative=False),
         plan=None,
         budget=budget(deployment, speculative=False),
-        cached_tokens=workload.cached_prompt_tokens,
-        **_shared(deployment, workload.cached_prompt_tokens),
+        max_num_seqs=deployment.max_num_seqs,
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+        stages=float(deployment.scenario.hardware.pipeline_parallel_size),
+        prefill_tokens=workload.input_tokens - cached,
+        cached_tokens=cached,
+        shared_prefix_tokens=cached if workload.shared_prefix else 0.0,
     )
 
 
@@ -193,29 +198,33 @@ def speculative_arm(
     cached = workload.cached_prompt_tokens_speculative
     cached = workload.cached_prompt_tokens if cached is None else cached
     k = float(deployment.num_speculative_tokens) if k is None else k
-    k_max = int(np.max(k))
-    lengths = law.lengths_by_k(model.positions(k_max, constants))
-    lengths = law.over_all_steps(drafting_length=lengths, proposal_rate=model.proposal_rate)
-    tokens = np.take(lengths, np.asarray(k, dtype=int), axis=-1)
+    lengths = law.over_all_steps(
+        drafting_length=law.lengths_by_k(model.positions(int(np.max(k)), constants)),
+        proposal_rate=model.proposal_rate,
+    )
     general = load_general()
-    assumed = deployment.hardware.effective.borrow is not None
-    spread = general.discrepancy_assumed if assumed else general.discrepancy_measured
-    arm = Arm(
+    spread = general.discrepancy_measured
+    if deployment.assumed_blocks:
+        spread = general.discrepancy_assumed
+    adaptive = deployment.scenario.speculation.adaptive_verification and np.ndim(k) == 0
+    return Arm(
         target=_target(deployment, constants),
         overheads=_overheads(deployment, constants, speculative=True),
         plan=_plan(deployment, constants),
         budget=budget(deployment, speculative=True),
+        max_num_seqs=deployment.max_num_seqs,
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+        stages=float(deployment.scenario.hardware.pipeline_parallel_size),
+        prefill_tokens=workload.input_tokens - cached,
         cached_tokens=cached,
+        shared_prefix_tokens=cached if workload.shared_prefix else 0.0,
         k=k,
-        tokens_per_step=tokens,
+        tokens_per_step=np.take(lengths, np.asarray(k, dtype=int), axis=-1),
         verify_tokens=model.verify_tokens(k),
         draft_scale=constants.value(general.draft_scale.range, "draft_scale"),
         discrepancy=constants.factor(spread.value, "discrepancy"),
-        **_shared(deployment, cached),
+        lengths=lengths if adaptive else None,
     )
-    if deployment.scenario.speculation.adaptive_verification and np.ndim(k) == 0:
-        return replace(arm, lengths=lengths)
-    return arm
 
 
 def budget(deployment: Deployment, *, speculative: bool) -> KvBudget:
@@ -250,17 +259,6 @@ def budget(deployment: Deployment, *, speculative: bool) -> KvBudget:
         engine=deployment.engine,
         async_scheduling=deployment.async_scheduling,
     )
-
-
-def _shared(deployment: Deployment, cached_tokens: float) -> dict[str, float | int]:
-    scenario = deployment.scenario
-    return {
-        "max_num_seqs": deployment.max_num_seqs,
-        "max_num_batched_tokens": deployment.max_num_batched_tokens,
-        "stages": float(scenario.hardware.pipeline_parallel_size),
-        "prefill_tokens": scenario.workload.input_tokens - cached_tokens,
-        "shared_prefix_tokens": cached_tokens if scenario.workload.shared_prefix else 0.0,
-    }
 
 
 def _rank(deployment: Deployment, constants: Constants, tensor_parallel_size: int) -> Rank:
@@ -300,7 +298,7 @@ def _plan(deployment: Deployment, constants: Constants) -> DraftPlan:
     eager = graphs.get(method, graphs["default"]) == "eager"
     eager = eager or not deployment.scenario.engine.cuda_graphs
     network = _drafter_network(drafter, rank, dtype, kv_dtype)
-    small = ()
+    small: tuple[Gemm, ...] = ()
     if isinstance(drafter, DrafterSpec):
         small = per_token_gemms(drafter, rank, weight_dtype=dtype)
     if method in _PARALLEL_ROWS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,7 +14,7 @@ from specsim.analysis.serving import Service, closed_loop
 from specsim.catalog.hardware import price_usd_per_gpu_hour
 from specsim.physics.cost import PARTS, Cost
 from specsim.physics.economics import usd_per_mtok
-from specsim.schema.results import BaselinePoint, Bound, Point, SpeculativePoint
+from specsim.schema.results import BaselinePoint, Bound, LimitedBy, Point, SpeculativePoint
 from specsim.units import MILLI
 
 Array = npt.NDArray[np.float64]
@@ -64,7 +66,7 @@ class _Reader:
         parts = self.parts_ms(s.step.total, i)
         return BaselinePoint(
             batch=self.number(s.batch, i),
-            limited_by=str(s.limited_by[i]),  # type: ignore[arg-type]
+            limited_by=cast(LimitedBy, str(s.limited_by[i])),
             step_ms=self.ms(s.step.total.total_s, i),
             tpot_ms=self.ms(s.tpot_s, i),
             ttft_ms=self.ms(s.ttft_s, i),
@@ -80,7 +82,7 @@ class _Reader:
         parts = self.parts_ms(s.step.total, i)
         return SpeculativePoint(
             batch=self.number(s.batch, i),
-            limited_by=str(s.limited_by[i]),  # type: ignore[arg-type]
+            limited_by=cast(LimitedBy, str(s.limited_by[i])),
             step_ms=self.ms(s.step.total.total_s, i),
             draft_ms=self.ms(s.step.draft.total_s, i),
             verify_ms=self.ms(s.step.verify.total_s, i),
@@ -152,4 +154,4 @@ def _note(off: _Reader, on: _Reader | None, i: int) -> str:
 
 
 def _bound(parts: dict[str, float]) -> Bound:
-    return max(parts, key=lambda name: parts[name])  # type: ignore[return-value]
+    return cast(Bound, max(parts, key=lambda name: parts[name]))

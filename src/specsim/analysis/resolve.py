@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from specsim.analysis.acceptance import AcceptanceModel, acceptance_model
-from specsim.analysis.size import drafter_size, model_size
+from specsim.analysis.drafting import choose_drafter, choose_num_speculative_tokens
+from specsim.analysis.notes import Notes
 from specsim.catalog.engines import load_engine, scheduler_defaults
-from specsim.catalog.hardware import borrowed_blocks, load_hardware
-from specsim.catalog.models import canonical_id, drafters_for, load_drafter, load_model
+from specsim.catalog.hardware import (
+    attention_constants,
+    gemm_constants,
+    load_hardware,
+    moe_constants,
+)
+from specsim.catalog.models import load_model
 from specsim.errors import UsageError
 from specsim.schema.base import KvDtype, WeightDtype
 from specsim.schema.engine import EngineConstants
-from specsim.schema.hardware import HardwareProfile
-from specsim.schema.model import DrafterKind, DrafterSpec, ModelSpec
+from specsim.schema.hardware import Constants, HardwareProfile
+from specsim.schema.model import DrafterSpec, LinearAttention, ModelSpec
 from specsim.schema.scenario import Scenario
-from specsim.schema.speculation import NO_DRAFTER
 
 _FOUR_BIT = ("int4", "nvfp4", "mxfp4")
-_STANDALONE = ("draft_model", "pard")
 _DEFAULT_MODEL_LEN = 8192
 
 
@@ -48,6 +52,8 @@ class Deployment:
     gpu_memory_utilization: float
     async_scheduling: bool
     draft_tensor_parallel_size: int
+    assumed_blocks: tuple[str, ...]
+    """Constants that this deployment uses and that were never measured on its device."""
     defaults: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -72,7 +78,7 @@ def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
         One line: a name that is not known, a drafter that does not fit the target, a method that
         the engine version does not have.
     """
-    notes = _Notes(scenario)
+    notes = Notes(scenario)
     model = load_model(scenario.target.model, search=search)
     hardware = load_hardware(scenario.hardware.accelerator, search=search)
     engine, engine_warnings = load_engine(scenario.engine.name, scenario.engine.version)
@@ -113,8 +119,8 @@ def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
     acceptance = None
     if speculation.method != "none":
         _method_known(scenario, engine)
-        drafter = _drafter(scenario, model, notes, search)
-        k = _num_speculative_tokens(scenario, drafter, notes)
+        drafter = choose_drafter(scenario, model, notes, search)
+        k = choose_num_speculative_tokens(scenario, drafter, notes)
         acceptance = acceptance_model(scenario, k=k, engine=engine, search=search)
         notes.warnings += acceptance.warnings
     sync = speculation.method in engine.sync_methods
@@ -129,7 +135,15 @@ def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
             f"target's tensor_parallel_size, {tensor_parallel}"
         )
     _check_parallelism(scenario, model)
-    _hardware_warnings(hardware, notes)
+    assumed = assumed_blocks(
+        hardware,
+        model,
+        weight_dtype=weight_dtype,
+        expert_dtype=expert_dtype,
+        kv_dtype=kv_dtype,
+        tensor_parallel_size=tensor_parallel,
+    )
+    _hardware_warnings(hardware, assumed, notes)
     _prefix_cache_warning(scenario, notes)
     drafter_dtype = speculation.drafter_weight_dtype or _drafter_dtype(drafter, weight_dtype)
     filled = scenario.model_copy(
@@ -177,36 +191,10 @@ def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
         gpu_memory_utilization=utilization,
         async_scheduling=async_scheduling,
         draft_tensor_parallel_size=draft_tp,
+        assumed_blocks=assumed,
         defaults=tuple(notes.defaults),
         warnings=tuple(dict.fromkeys(notes.warnings)),
     )
-
-
-class _Notes:
-    """Defaults used and warnings raised on the way."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.defaults: list[str] = []
-        self.warnings: list[str] = []
-        for part, fields in (
-            ("workload", ("input_tokens", "output_tokens", "arrival", "temperature")),
-            ("hardware", ("tensor_parallel_size",)),
-        ):
-            record = getattr(scenario, part)
-            for name in fields:
-                if name not in record.model_fields_set:
-                    self.default(f"{part}.{name} = {getattr(record, name)}")
-        if "load" not in scenario.model_fields_set:
-            self.default("load.concurrency = 1, 2, 4 ... 256")
-
-    def default(self, text: str) -> None:
-        self.defaults.append(text)
-
-    def choose(self, name: str, given: Any, otherwise: Any) -> Any:
-        if given is not None:
-            return given
-        self.default(f"{name} = {otherwise} (the engine's)")
-        return otherwise
 
 
 def _dtypes(scenario: Scenario, model: ModelSpec) -> tuple[WeightDtype, WeightDtype]:
@@ -238,7 +226,7 @@ def _drafter_dtype(drafter: DrafterSpec | ModelSpec | None, weight_dtype: str) -
     return cast(WeightDtype, weight_dtype if weight_dtype in ("fp32", "fp16") else native)
 
 
-def _max_model_len(scenario: Scenario, model: ModelSpec, notes: _Notes) -> int:
+def _max_model_len(scenario: Scenario, model: ModelSpec, notes: Notes) -> int:
     needed = scenario.workload.input_tokens + scenario.workload.output_tokens
     asked = scenario.engine.max_model_len
     if asked is None:
@@ -271,145 +259,13 @@ def _method_known(scenario: Scenario, engine: EngineConstants) -> None:
         )
 
 
-def _drafter(
-    scenario: Scenario, model: ModelSpec, notes: _Notes, search: Sequence[Path]
-) -> DrafterSpec | ModelSpec | None:
-    speculation = scenario.speculation
-    method = speculation.method
-    if method in NO_DRAFTER:
-        return None
-    if speculation.drafter is None:
-        drafter: DrafterSpec | ModelSpec = _default_drafter(method, model, search)
-        notes.default(f"speculation.drafter = {drafter.id}")
-        notes.warnings.append(
-            f"no drafter was named: {drafter.id}, the catalog's {method} drafter for {model.id}, "
-            "is used"
-        )
-    else:
-        drafter = load_drafter(speculation.drafter, search=search)
-    _check_drafter(method, drafter, model, notes)
-    return drafter
-
-
-def _default_drafter(method: str, model: ModelSpec, search: Sequence[Path]) -> DrafterSpec:
-    found: list[DrafterSpec] = []
-    if method not in _STANDALONE:
-        found = drafters_for(model.id, cast(DrafterKind, method), search)
-    if len(found) == 1:
-        return found[0]
-    if len(found) > 1:
-        names = ", ".join(d.id for d in found)
-        raise UsageError(
-            f"method {method} on {model.id} has several drafters: {names}; name one with "
-            "--spec-model"
-        )
-    if method == "mtp" and model.n_mtp_layers:
-        from specsim.catalog.hf_config import mtp_drafter
-
-        head = mtp_drafter(model)
-        if head is not None:
-            return head
-    others = sorted({d.kind for d in drafters_for(model.id, search=search)})
-    hint = f"it has drafters for {', '.join(others)}" if others else "none of any kind is known"
-    raise UsageError(
-        f"method {method} needs a drafter and the catalog has none for {model.id} ({hint}); "
-        "name one with --spec-model NAME-or-config.json"
-    )
-
-
-def _check_drafter(
-    method: str, drafter: DrafterSpec | ModelSpec, model: ModelSpec, notes: _Notes
-) -> None:
-    standalone = isinstance(drafter, ModelSpec)
-    if standalone != (method in _STANDALONE):
-        kind = (
-            f"a drafting head ({drafter.kind})"
-            if isinstance(drafter, DrafterSpec)
-            else "a stand-alone model"
-        )
-        wanted = "a stand-alone model" if method in _STANDALONE else "a drafting head"
-        raise UsageError(f"method {method} needs {wanted}, and {drafter.id} is {kind}")
-    if drafter.vocab_size != model.vocab_size:
-        raise UsageError(
-            f"vocabularies differ: {drafter.id} has {drafter.vocab_size} tokens, {model.id} has "
-            f"{model.vocab_size}; drafts must be tokens of the target (see `specsim profiles list "
-            "--drafters`)"
-        )
-    if isinstance(drafter, DrafterSpec):
-        if drafter.kind != method:
-            raise UsageError(
-                f"method {method} was asked with {drafter.id}, which drafts by {drafter.kind}; "
-                f"use --spec-method {drafter.kind}"
-            )
-        if drafter.target_hidden_size != model.hidden_size:
-            raise UsageError(
-                f"{drafter.id} reads hidden states of {drafter.target_hidden_size}, {model.id} "
-                f"has {model.hidden_size}; it was trained for {drafter.target or 'another model'}"
-            )
-        trained_for = canonical_id(drafter.target) or drafter.target
-        if trained_for and trained_for != (canonical_id(model.id) or model.id):
-            notes.warnings.append(
-                f"{drafter.id} was trained for {drafter.target}, not for {model.id}: its "
-                "acceptance here is not what was measured there"
-            )
-        size = drafter_size(drafter)
-    else:
-        size = model_size(drafter)
-    target = model_size(model)
-    if size.total_params >= target.total_params:
-        raise UsageError(
-            f"the drafter {drafter.id} ({size.total_params / 1e9:.3g}B) is not smaller than the "
-            f"target {model.id} ({target.total_params / 1e9:.3g}B); were they swapped?"
-        )
-    if drafter.confidence == "low":
-        notes.warnings.append(f"the shapes of {drafter.id} are not certain: {drafter.source}")
-
-
-def _num_speculative_tokens(
-    scenario: Scenario, drafter: DrafterSpec | ModelSpec | None, notes: _Notes
-) -> int:
-    speculation = scenario.speculation
-    method = speculation.method
-    block = drafter.block_size if isinstance(drafter, DrafterSpec) else None
-    most = _most_tokens(method, block)
-    k = speculation.num_speculative_tokens
-    if k is None:
-        k = most if most is not None else None
-        if k is None and method == "mtp" and isinstance(drafter, DrafterSpec):
-            k = drafter.n_mtp_layers
-        if k is None:
-            raise UsageError(
-                f"method {method} needs num_speculative_tokens; give --spec-tokens, 3 to 5 are "
-                "common"
-            )
-        notes.default(f"speculation.num_speculative_tokens = {k} (the drafter's)")
-    if most is not None and drafter is not None and k > most:
-        raise UsageError(f"{drafter.id} drafts at most {most} tokens per step, got {k}")
-    if method == "mtp" and isinstance(drafter, DrafterSpec):
-        layers = drafter.n_mtp_layers
-        if k > layers and k % layers:
-            raise UsageError(
-                f"mtp with {layers} layers drafts a multiple of {layers} tokens beyond them, "
-                f"got {k}"
-            )
-        if k > layers:
-            notes.warnings.append(
-                f"k = {k} runs the same MTP layer {k // layers} times: acceptance falls faster "
-                "with the position than a geometric law"
-            )
-    return k
-
-
-def _most_tokens(method: str, block_size: int | None) -> int | None:
-    """Return the longest draft of a block drafter: one of a dflash block is the known token."""
-    if block_size is None:
-        return None
-    return block_size - 1 if method == "dflash" else block_size
-
-
 def _check_parallelism(scenario: Scenario, model: ModelSpec) -> None:
     tp = scenario.hardware.tensor_parallel_size
-    heads = {g.attention.n_heads for g in model.layers if hasattr(g.attention, "n_heads")}
+    heads = {
+        g.attention.n_heads
+        for g in model.layers
+        if g.attention is not None and not isinstance(g.attention, LinearAttention)
+    }
     bad = sorted(h for h in heads if h % tp)
     if bad:
         fitting = [t for t in (1, 2, 4, 8, 16, 32) if all(h % t == 0 for h in heads)]
@@ -427,13 +283,40 @@ def _check_parallelism(scenario: Scenario, model: ModelSpec) -> None:
         raise UsageError(f"expert_parallel was asked and {model.id} has no experts")
 
 
-def _hardware_warnings(hardware: HardwareProfile, notes: _Notes) -> None:
-    lender = hardware.effective.borrow
-    borrowed = borrowed_blocks(hardware)
-    if lender is not None and borrowed:
+def assumed_blocks(
+    hardware: HardwareProfile,
+    model: ModelSpec,
+    *,
+    weight_dtype: str,
+    expert_dtype: str,
+    kv_dtype: str,
+    tensor_parallel_size: int,
+) -> tuple[str, ...]:
+    """Return the kernels that a model uses on a device and that were never measured there."""
+    effective = hardware.effective
+    kinds = {group.attention.kind for group in model.layers if group.attention is not None}
+    used: dict[str, Constants | None] = {
+        f"gemm.{weight_dtype}": gemm_constants(hardware, weight_dtype),
+        f"decode_attention.{kv_dtype}": attention_constants(hardware, kv_dtype),
+    }
+    if any(group.moe is not None for group in model.layers):
+        used[f"moe.{expert_dtype}"] = moe_constants(hardware, expert_dtype)
+    if "mla" in kinds or "compressed" in kinds:
+        used["mla_attention"] = effective.mla_attention
+    if "linear" in kinds:
+        used["linear_attention"] = effective.linear_attention
+    if tensor_parallel_size > 1:
+        used[f"all_reduce.{tensor_parallel_size}"] = effective.all_reduce.get(tensor_parallel_size)
+    return tuple(name for name, block in used.items() if block is None or block.basis == "assumed")
+
+
+def _hardware_warnings(hardware: HardwareProfile, assumed: tuple[str, ...], notes: Notes) -> None:
+    if assumed:
+        lender = hardware.effective.borrow
+        what = f"fractions of {lender} are" if lender else "those of the nearest kernels are"
         notes.warnings.append(
-            f"{hardware.identity.id} has no kernel measurements for {', '.join(borrowed)}: "
-            f"fractions of {lender} are assumed and the band is wider; calibrate to narrow it"
+            f"{hardware.identity.id} has no measurements of {', '.join(assumed)}: {what} assumed "
+            "and the band is wider; calibrate to narrow it"
         )
     if hardware.datasheet.confidence == "low":
         notes.warnings.append(
@@ -441,7 +324,7 @@ def _hardware_warnings(hardware: HardwareProfile, notes: _Notes) -> None:
         )
 
 
-def _prefix_cache_warning(scenario: Scenario, notes: _Notes) -> None:
+def _prefix_cache_warning(scenario: Scenario, notes: Notes) -> None:
     workload, method = scenario.workload, scenario.speculation.method
     if (
         workload.cached_prompt_tokens > 0

@@ -39,8 +39,8 @@ def verdict(
         best = max(wins, key=_value)
         return Verdict(
             "on",
-            f"{span} it is {_times(_value(last))} at the highest and {_times(_value(best))} at best "
-            f"({_load(best):g}){_limit(crossover, unit)}",
+            f"{span} it is {_times(_value(best))} at best (at {_load(best):g}) and "
+            f"{_times(_value(last))} at the highest{_limit(crossover, unit)}",
         )
     if losses:
         worst = min(losses, key=_value)

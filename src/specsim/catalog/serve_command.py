@@ -129,7 +129,8 @@ def _launch_in(words: list[str]) -> _Launch | None:
             return _Launch(engine, words[:position], words[position + skip :], tag)
     if image is not None and image[0] + 1 < len(words):
         position, engine, tag = image
-        return _Launch(engine, words[:position], words[position + 1 :], tag)
+        after = words[position + 1 :]  # `serve` where the entry point is the bare program
+        return _Launch(engine, words[:position], after[1:] if after[0] == "serve" else after, tag)
     return None
 
 

@@ -19,9 +19,7 @@ _NAME_HINTS = (
     ("medusa", "medusa"),
 )  # fmt: skip
 """vLLM looks for these in the drafter's name, in this order, where no method is given."""
-NEEDS_DRAFTER = frozenset(
-    {"draft_model", "eagle", "eagle3", "medusa", "dflash", "p_eagle", "pard"}
-)
+NEEDS_DRAFTER = frozenset({"draft_model", "eagle", "eagle3", "medusa", "dflash", "p_eagle", "pard"})
 _OWN_LENGTH = frozenset({"mtp", "dspark", "suffix"})
 """Methods that know a number of draft tokens by themselves."""
 

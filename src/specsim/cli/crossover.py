@@ -24,11 +24,11 @@ def command(request: Request, as_json: bool, output: Path | None) -> None:
             "crossover of a deployment without speculation; name a method with --spec-method or "
             "in the scenario's speculation.method"
         )
-    from specsim.analysis.predict import crossover, predict
+    from specsim.analysis.predict import predict, predict_crossover
 
     if as_json:
         emit(
-            lambda: plain(crossover(request.scenario, search=request.search)),
+            lambda: plain(predict_crossover(request.scenario, search=request.search)),
             lambda screen: [],
             as_json=True,
             output=output,

@@ -18,9 +18,9 @@ def command(request: Request, as_json: bool, output: Path | None) -> None:
     Memory of the replica with speculation off and on: weights, cache, the tokens and requests
     that fit, by what vLLM may use and by nameplate.
     """
-    from specsim.analysis.predict import kv_budget
+    from specsim.analysis.predict import kv_result
 
-    result = kv_budget(request.scenario, search=request.search)
+    result = kv_result(request.scenario, search=request.search)
     scenario = request.scenario.model_dump(mode="json")
     emit(
         lambda: plain(result),

@@ -31,7 +31,7 @@ _NO_MODEL = "no-model"
 """Stands where a `vllm serve` command has its model, when only its flags are asked about."""
 
 
-class NumberList(click.ParamType):
+class NumberList(click.ParamType[list[float]]):
     """Numbers with commas between them: 1,2,4."""
 
     name = "numbers"
@@ -235,6 +235,13 @@ def read_request(flags: Mapping[str, Any]) -> Request:
             "list them with `specsim profiles list`"
         )
     scenario = load_scenario(source, overrides=overrides)
+    speculative = [o.name for o in OPTIONS if o.section in (_SPECULATION, _ACCEPTANCE)]
+    unused = [name for name in speculative if name in given]
+    if scenario.speculation.method == "none" and unused and given.get("spec_method") != "none":
+        raise UsageError(
+            f"--{str(unused[0]).replace('_', '-')} without a way of speculating; "
+            "name one with --spec-method or --speculative-config"
+        )
     if "save_scenario" in given:
         _save(given["save_scenario"], scenario)
     return Request(scenario, tuple(given.get("catalog", ())), tuple(notes))

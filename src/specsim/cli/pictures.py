@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specsim.cli.words import circle, crossover_in_words, gib, load_of, unit_of_load, wrapped
+from specsim.cli.words import (
+    circle,
+    crossover_in_words,
+    gib,
+    load_of,
+    two_digits,
+    unit_of_load,
+    wrapped,
+)
 from specsim.export.tables import Column, column, count, described, figure, table
 from specsim.export.terminal import FILLS, Curve, Plot, Screen, stacked_bar
 from specsim.schema.results import (
@@ -38,7 +46,7 @@ def crossover(screen: Screen, found: Crossover, points: Sequence[Point], unit: s
     )
     mark = span = None
     if found.load is not None:
-        mark = (found.load, f"crossover {figure(found.load, 2)}")
+        mark = (found.load, f"crossover {two_digits(found.load)}")
         span = (_or(found.low, found.searched[0] / 2), _or(found.high, found.searched[1] * 2))
     plot = Plot(
         curves=[curve],
@@ -57,7 +65,7 @@ def acceptance_curve(screen: Screen, prediction: Prediction) -> list[str]:
     if prediction.acceptance is None or len(curve) < 2 or not loads:
         return []
     chosen = {"first": loads[0], "median": loads[len(loads) // 2], "last": loads[-1]}
-    curves = []
+    curves: list[Curve] = []
     for name, load in chosen.items():
         known = [p for p in curve if getattr(p, name) is not None]
         if len(known) > 1 and load not in [chosen[c] for c in list(chosen)[: len(curves)]]:
@@ -94,7 +102,7 @@ def memory(screen: Screen, kv: KvResult, points: Sequence[Point] = ()) -> list[s
         parts.append(max(usable - sum(parts), 0.0))
         bar = stacked_bar(parts, width=_BAR + 8, fills=_MEMORY)
         lines.append(
-            f"  {name:<4}{bar}  {arm.kv_tokens:,} tokens, {count(arm.max_concurrency)} requests"
+            f"  {name:<4}{bar}  {arm.kv_tokens:,} tokens, {figure(arm.max_concurrency)} requests"
         )
     names = ("weights", "drafter", "KV cache", "activations, graphs, context", "not used")
     lines.append("      " + "  ".join(f"{_MEMORY[i]} {name}" for i, name in enumerate(names)))

@@ -80,7 +80,8 @@ def _acceptance(screen: Screen, prediction: Prediction) -> list[str]:
         + f" · rate {figure(acceptance.acceptance_rate, 2)} per token"
         + f" · draft acceptance rate {figure(acceptance.draft_acceptance_rate, 2)}"
     ]
-    lines += wrapped(screen, f"from {acceptance.source}")
+    told = "as given" if acceptance.source == "given" else f"from {acceptance.source}"
+    lines += wrapped(screen, told)
     if prediction.break_even:
         middle = prediction.break_even[len(prediction.break_even) // 2]
         needed = middle.draft_acceptance_rate
@@ -161,11 +162,30 @@ def _choices(screen: Screen, prediction: Prediction) -> list[str]:
 
 def _basis(screen: Screen, prediction: Prediction) -> list[str]:
     """List what the figures rest on: constants by basis, and the defaults that were used."""
-    lines = [screen.paint("BASED ON", "strong")]
-    for name, value in prediction.provenance.items():
-        lines += wrapped(screen, f"{name.replace('_', ' ')}: {_plain(value)}", first="  · ")
+    p = prediction.provenance
+    by_basis: dict[str, list[str]] = {}
+    for name, block in p.get("constants", {}).items():
+        by_basis.setdefault(block["basis"], []).append(name)
+    entries = [
+        f"[{basis}] constants of {p['hardware']}: {', '.join(sorted(names))}"
+        + (f" (borrowed from {p['borrowed_from']})" if basis == "assumed" else "")
+        for basis, names in sorted(by_basis.items(), reverse=True)
+    ]
+    if "engine" in p:
+        engine = p["engine"]
+        entries.append(
+            f"[{engine['basis']}] host times of {engine['name']} {engine['version']}: "
+            f"{engine['source']}"
+        )
+    if "model" in p:
+        entries.append(f"model, confidence {p['model']['confidence']}: {p['model']['source']}")
+    if "band" in p:
+        entries.append(f"intervals: {p['band']}")
     if prediction.defaults:
-        lines += wrapped(screen, f"defaults: {'; '.join(prediction.defaults)}", first="  · ")
+        entries.append(f"defaults used: {'; '.join(prediction.defaults)}")
+    lines = notes(screen, "BASED ON", entries)
+    if "hardware" in p:
+        lines.append(screen.paint(f"    sources: specsim profiles show {p['hardware']}", "faint"))
     return lines
 
 
@@ -214,14 +234,6 @@ def _needed(entry: BreakEven | None, name: str) -> str:
     if value is None:
         return "none"
     return figure(value) if name == "acceptance_length" else f"{value:.2f}"
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(entry)}" for key, entry in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(_plain(entry) for entry in value)
-    return figure(value) if isinstance(value, float) else str(value)
 
 
 def _painted(screen: Screen, lines: list[str], role: Role) -> list[str]:

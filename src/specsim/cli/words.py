@@ -63,14 +63,14 @@ def crossover_in_words(found: Crossover, unit: str) -> str:
         return f"Speculation wins at every load from {searched}."
     if found.state == "never":
         return f"Speculation wins at no load from {searched}."
-    first, last = (figure(end, 2) for end in found.searched)
-    wins = " and from ".join(f"{figure(a, 2)} to {figure(b, 2)}" for a, b in found.wins)
+    first, last = (two_digits(end) for end in found.searched)
+    wins = " and from ".join(f"{two_digits(a)} to {two_digits(b)}" for a, b in found.wins)
     text = f"Speculation wins from {wins} {unit} (searched: {searched})."
     if found.load is not None:
-        text += f" It stops paying at about {figure(found.load, 2)}"
-        text += f" (batch {figure(found.batch, 2)} with it off)" if found.batch else ""
-        low = f"below {first}" if found.low is None else figure(found.low, 2)
-        high = f"above {last}" if found.high is None else figure(found.high, 2)
+        text += f" It stops paying at about {two_digits(found.load)}"
+        text += f" (batch {two_digits(found.batch)} with it off)" if found.batch else ""
+        low = f"below {first}" if found.low is None else two_digits(found.low)
+        high = f"above {last}" if found.high is None else two_digits(found.high)
         text += f"; 80 % interval: {low} to {high}."
     return text
 
@@ -83,7 +83,7 @@ def circle(kv: KvResult, points: Sequence[Point]) -> str:
     text = (
         f"The drafter's weights ({gib(on.drafter_weights_gib)} GiB) and its own keys and values "
         f"shrink the cache by {kv.lost_tokens:,} tokens ({kv.lost_fraction:.1%}), so "
-        f"{count(on.max_concurrency)} instead of {count(off.max_concurrency)} requests of "
+        f"{figure(on.max_concurrency)} instead of {figure(off.max_concurrency)} requests of "
         "this workload fit"
     )
     capped = [p for p in points if p.speculative is not None and p.speculative.limited_by == "kv"]
@@ -97,7 +97,7 @@ def circle(kv: KvResult, points: Sequence[Point]) -> str:
             f"{count(first.speculative.batch)}{batch}, and so moves the crossover."
         )
     elif points:
-        text += "; no load shown is capped by it."
+        text += "; no load shown reaches that."
     else:
         text += "."
     return text
@@ -127,3 +127,8 @@ def wrapped(screen: Screen, text: str, *, first: str = "  ", rest: str | None = 
 def gib(value: float) -> str:
     """Write an amount of memory."""
     return figure(value) if value >= 0.1 or value == 0 else "<0.1"
+
+
+def two_digits(value: float) -> str:
+    """Write a crossing with the two digits that its interval supports; 1 stays 1."""
+    return count(value) if value < 10 and value == round(value) else figure(value, 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from specsim.catalog.acceptance import at_temperature, decay, load_profile, profile_ids
@@ -34,7 +36,7 @@ def test_every_profile_is_sound(profile_id):
         if point.per_position is not None:
             p = point.per_position
             assert all(0 <= x <= 1 for x in p)
-            assert all(b <= a for a, b in zip(p, p[1:], strict=False))
+            assert all(b <= a for a, b in pairwise(p))
         if point.length is not None:
             assert 1 <= point.length <= point.num_speculative_tokens + 1
         if profile.method == "ngram" and point.per_position is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from specsim.catalog.scenario import dump_scenario, load_scenario
 from specsim.errors import InputError, UsageError
@@ -75,11 +78,14 @@ def test_an_override_cannot_go_below_a_value():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("target: {model: a}\nhardwear: {accelerator: b}\n", "unknown key 'hardwear'; nearest known: hardware"),
+        (
+            "target: {model: a}\nhardwear: {accelerator: b}\n",
+            "unknown key 'hardwear'; nearest known: hardware",
+        ),
         ("target: {model: a}\n", "missing key 'hardware'"),
         ("target: {model: a}\ntarget: {model: b}\n", "line 2: key 'target' is given twice"),
         ("target: {model: a, model: b}\n", "key 'model' is given twice"),
-        ("target: {model: a}\nhardware: {accelerator: b}\non: {}\n", "line 3: key 'on' is not text"),
+        ("target: {model: a}\non: {}\n", "line 2: key 'on' is not text"),
         ("", "expected target, hardware, speculation ...; got nothing"),
         ("- 1\n- 2\n", "got list"),
         ("target: {model: a\n", "is broken or truncated"),
@@ -100,15 +106,17 @@ def test_an_override_cannot_go_below_a_value():
             "engine.version: got 0.1; input should be a valid string",
         ),
         (
-            "target: {model: a}\nhardware: {accelerator: b}\nspeculation: {method: eagle3, num_speculative_tokens: 0}\n",
+            "target: {model: a}\nhardware: {accelerator: b}\n"
+            "speculation: {method: eagle3, num_speculative_tokens: 0}\n",
             "speculation.num_speculative_tokens: got 0",
         ),
         (
-            "target: {model: a}\nhardware: {accelerator: b}\nload: {concurrency: [1], request_rate: [1]}\n",
+            "target: {model: a}\nhardware: {accelerator: b}\n"
+            "load: {concurrency: [1], request_rate: [1]}\n",
             "give concurrency or request_rate",
         ),
     ],
-)  # fmt: skip
+)
 def test_errors_are_one_line_naming_file_and_key(tmp_path, text, message):
     path = tmp_path / "s.yaml"
     path.write_text(text)
@@ -149,3 +157,14 @@ def test_what_is_written_loads_back_equal(tmp_path, overrides):
     path = tmp_path / "s.yaml"
     path.write_text(dump_scenario(scenario))
     assert load_scenario(path) == scenario
+
+
+@pytest.mark.shared
+def test_every_published_scenario_loads_and_is_written_back(shared: Path, tmp_path: Path):
+    paths = sorted((shared / "cases" / "published").glob("*.yaml"))
+    assert len(paths) > 50
+    for path in paths:
+        scenario = load_scenario(yaml.safe_load(path.read_text())["scenario"])
+        written = tmp_path / path.name
+        written.write_text(dump_scenario(scenario))
+        assert load_scenario(written) == scenario, path.name

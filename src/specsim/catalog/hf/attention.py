@@ -1,4 +1,4 @@
-"""Which mixer each layer has, and the softmax ones: grouped, latent, sparse, compressed."""
+"""Which mixer each layer has, and the softmax ones: grouped or latent."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from typing import Any, Literal
 
 from specsim.catalog.hf.families import Family
 from specsim.catalog.hf.fields import Fields, shown
-from specsim.schema.model import (
-    CompressedAttention,
-    FullAttention,
-    Indexer,
-    MlaAttention,
-)
+from specsim.catalog.hf.sparse import HEADS, indexers, latent_fields
+from specsim.schema.model import FullAttention, MlaAttention
 
 Kind = Literal["full", "sliding", "chunked", "linear", "mamba", "hybrid", "mlp", "moe"]
 """What sits in a layer; 'hybrid' is attention beside Mamba, 'mlp' and 'moe' have no mixer."""
@@ -40,7 +36,6 @@ _KINDS: dict[str, Kind] = {
     "moe": "moe",
 }
 _HYBRID_LETTERS: dict[str, Kind] = {"M": "mamba", "*": "full", "-": "mlp", "E": "moe"}
-_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _KV_HEADS = (
     "num_key_value_heads",
     "n_head_kv",
@@ -61,6 +56,7 @@ def layer_kinds(f: Fields, family: Family, name: str, n_layers: int) -> list[Kin
     if linear is not None and linear.has("kda_layers"):
         # Kimi-Linear counts these layers from 1.
         recurrent = set(linear.integers("kda_layers") or [])
+        linear.mark("full_attn_layers")
         return ["linear" if i + 1 in recurrent else "full" for i in range(n_layers)]
     if f.has("full_attention_interval") or f.has("linear_num_value_heads"):
         interval = f.integer("full_attention_interval", default=4)
@@ -120,7 +116,9 @@ def _windowed_kinds(f: Fields, family: Family, name: str, n_layers: int) -> list
         rotary = rotary or [int((i + 1) % every != 0) for i in range(n_layers)]
         return ["chunked" if flag else "full" for flag in rotary]
     window = _window(f)
-    pattern = f.get("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
+    pattern = f.get(
+        "sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"
+    )
     if window is None:
         return ["full"] * n_layers
     if pattern is not None and isinstance(pattern[1], str):
@@ -162,7 +160,10 @@ class SoftmaxReader:
         self.is_mla = f.maybe("kv_lora_rank") is not None
         self._common: dict[str, Any] = {}
         if self.is_mla:
-            self._read_latent()
+            self._common = latent_fields(f)
+            if _window(f) is not None:
+                raise f.unsupported("sliding_window", "a window on latent attention")
+            self._indexers = indexers(f, n_layers)
         else:
             self._read_grouped()
 
@@ -180,7 +181,7 @@ class SoftmaxReader:
 
     def _read_grouped(self) -> None:
         f, family = self.f, self.family
-        self.heads = f.per_layer(*_HEADS, "num_query_heads", length=self.n_layers)
+        self.heads = f.per_layer(*HEADS, "num_query_heads", length=self.n_layers)
         self.kv_heads = self._kv_heads()
         self.head_dim = self._head_dim()
         attention = f.child("attn_config")
@@ -204,8 +205,6 @@ class SoftmaxReader:
             "v_head_dim": f.maybe("v_head_dim") or family.defaults.get("v_head_dim"),
         }
         f.mark("output_gate_type")
-        if family.defaults.get("v_head_dim") is None and self._common["v_head_dim"] is not None:
-            f.integer("v_head_dim")
         self.sinks = family.sinks
         self.window = _window(f) or 0
         self.chunk = f.maybe("attention_chunk_size") or 0
@@ -237,8 +236,8 @@ class SoftmaxReader:
             if listed is not None:
                 return [f.whole("num_key_value_heads_per_layer", v) for v in listed]
             return f.per_layer(*_KV_HEADS, length=n)
-        default = self.family.defaults.get("num_key_value_heads")
-        return [default] * n if default else list(self.heads)
+        usual = self.family.defaults.get("num_key_value_heads")
+        return [int(usual)] * n if usual else list(self.heads)
 
     def _head_dim(self) -> int:
         f = self.f
@@ -262,7 +261,9 @@ class SoftmaxReader:
             on = True
         if self.name == "llama4":  # norms without weights
             return "none"
-        return (self.family.qk_norm if self.family.qk_norm != "none" else "per_head") if on else "none"
+        return (
+            (self.family.qk_norm if self.family.qk_norm != "none" else "per_head") if on else "none"
+        )
 
     def _read_overrides(self) -> None:
         """Read what differs in the layers of the less common kind."""
@@ -270,17 +271,18 @@ class SoftmaxReader:
         self.windowed: dict[str, int] = {}
         self.globals: dict[str, int] = {}
         other = f.child("attention_other_setting")  # Step-3.5: of the windowed layers
-        sources = (
-            (f, "n_heads", "swa_num_attention_heads"),
-            (f, "n_kv_heads", "swa_num_key_value_heads"),
-            (f, "head_dim", "swa_head_dim"),
-            (f, "v_head_dim", "swa_v_head_dim"),
-        )
-        for where, key, field in sources:
-            value = where.maybe(field)
+        for key, field in (
+            ("n_heads", "swa_num_attention_heads"),
+            ("n_kv_heads", "swa_num_key_value_heads"),
+            ("head_dim", "swa_head_dim"),
+            ("v_head_dim", "swa_v_head_dim"),
+        ):
+            value = f.maybe(field)
             if value is not None:
                 self.windowed[key] = value
         if other is not None:
+            if other.text("attention_type", default="sliding_attention") != "sliding_attention":
+                raise other.bad("attention_type", "'sliding_attention'")
             self.windowed["n_heads"] = other.integer("num_attention_heads")
             self.windowed["n_kv_heads"] = other.integer("num_attention_groups")
             self.windowed["head_dim"] = other.integer("head_dim", default=self.head_dim)
@@ -328,136 +330,3 @@ class SoftmaxReader:
                 "key-value heads"
             )
         return FullAttention(**values)
-
-    # ---- multi-head latent attention ----
-
-    def _read_latent(self) -> None:
-        f = self.f
-        self._common = {
-            "n_heads": f.integer(*_HEADS),
-            "q_lora_rank": f.maybe("q_lora_rank"),
-            "kv_lora_rank": f.integer("kv_lora_rank"),
-            "qk_nope_head_dim": f.integer("qk_nope_head_dim"),
-            "qk_rope_head_dim": f.integer("qk_rope_head_dim"),
-            "v_head_dim": f.integer("v_head_dim"),
-        }
-        f.mark(*_KV_HEADS, "qk_head_dim", "mla_scale_q_lora", "mla_scale_kv_lora", *_HEAD_DIM)
-        f.mark("use_sliding_window", "attention_method", "mla_use_nope")
-        window = _window(f)
-        if window is not None:
-            raise f.unsupported("sliding_window", "a window on latent attention is not modelled")
-        self._indexers = self._read_indexers()
-
-    def _read_indexers(self) -> list[Indexer | None]:
-        f, n = self.f, self.n_layers
-        if f.maybe("index_topk") is None:
-            f.mark("index_n_heads", "index_head_dim", "index_topk")
-            return [None] * n
-        size = f.integer("index_head_dim")
-        heads = f.integer("index_n_heads")
-        topk = f.integer("index_topk")
-        shared = self._shared_selection()
-        return [
-            Indexer(
-                n_heads=heads,
-                head_dim=size,
-                topk=topk,
-                key_bytes=index_key_bytes(size),
-                shared=flag,
-            )
-            for flag in shared
-        ]
-
-    def _shared_selection(self) -> list[bool]:
-        """Tell for each layer whether it reuses the selection of an earlier one (GLM-5.2)."""
-        f, n = self.f, self.n_layers
-        types = f.listing("indexer_types", length=n)
-        frequency = f.integer("index_topk_freq", default=1)
-        offset = f.integer("index_skip_topk_offset", default=2, low=0)
-        pattern = f.get("index_topk_pattern")
-        if types is None and pattern is not None:
-            if not isinstance(pattern[1], str) or set(pattern[1]) - {"F", "S"}:
-                raise f.bad("index_topk_pattern", "letters F (full) and S (shared)")
-            if len(pattern[1]) < n:
-                raise f.bad("index_topk_pattern", f"{n} letters, one per layer")
-            return [letter == "S" for letter in pattern[1][:n]]
-        if types is None:
-            # vLLM 0.32, models/deepseek_v2.py: max(layer - offset + 1, 0) % freq != 0
-            return [max(i - offset + 1, 0) % frequency != 0 for i in range(n)]
-        if set(map(str, types)) - {"full", "shared"}:
-            raise f.bad("indexer_types", "'full' or 'shared' per layer")
-        return [kind == "shared" for kind in types]
-
-
-def index_key_bytes(head_dim: int) -> float:
-    """Return the stored bytes of one index key: fp8 values and an fp32 scale per 128 of them.
-
-    Source: vLLM 0.32, models/deepseek_v4/attention.py (`k_cache_head_dim`), 132 for 128.
-    """
-    return float(head_dim + -(-head_dim // 128) * 4)
-
-
-def compressed_attention(f: Fields, n_layers: int) -> list[CompressedAttention]:
-    """Read DeepSeek-V4 attention: a window, and behind it pooled entries, indexed or not.
-
-    Notes
-    -----
-    vLLM 0.32 (models/deepseek_v4/attention.py) stores an entry as fp8 values of the part without
-    positions, bf16 of the rotary part, and a scale byte per 64 values plus one of padding: 448 +
-    128 + 8 = 584 bytes at head_dim 512. Layers that pool 4 tokens have an indexer, those that
-    pool 128 attend to all their entries.
-    """
-    head_dim = f.integer("head_dim")
-    rope = f.integer("qk_rope_head_dim", default=64)
-    if rope >= head_dim:
-        raise f.bad("qk_rope_head_dim", f"less than head_dim {head_dim}")
-    entry_bytes = (head_dim - rope) + 2 * rope + -(-(head_dim - rope) // 64) + 1
-    f.mark("num_key_value_heads", "kv_lora_rank", "v_head_dim", "qk_nope_head_dim")
-    common: dict[str, Any] = {
-        "n_heads": f.integer(*_HEADS),
-        "head_dim": head_dim,
-        "q_lora_rank": f.integer("q_lora_rank"),
-        "o_lora_rank": f.integer("o_lora_rank"),
-        "o_groups": f.integer("o_groups"),
-        "window": f.integer("sliding_window", "window_size"),
-        "entry_bytes": float(entry_bytes),
-    }
-    index_dim = f.integer("index_head_dim")
-    indexer = Indexer(
-        n_heads=f.integer("index_n_heads"),
-        head_dim=index_dim,
-        topk=f.integer("index_topk"),
-        key_bytes=index_key_bytes(index_dim),
-    )
-    return [
-        CompressedAttention(
-            **common, compress_ratio=ratio, indexer=indexer if ratio == 4 else None
-        )
-        for ratio in _compress_ratios(f, n_layers)
-    ]
-
-
-def _compress_ratios(f: Fields, n_layers: int) -> list[int]:
-    ratios = f.integers("compress_ratios", length=n_layers)
-    if ratios is None:
-        rates = f.child("compress_rates")
-        names = f.listing("layer_types", length=n_layers)
-        if names is None:
-            raise f.missing("compress_ratios", "layer_types")
-        by_name = {
-            "sliding_attention": 0,
-            "compressed_sparse_attention": 4,
-            "heavily_compressed_attention": 128,
-        }
-        if rates is not None:
-            by_name |= {k: rates.integer(k, low=0) for k in by_name if rates.has(k)}
-        unknown = [name for name in names if name not in by_name]
-        if unknown:
-            raise f.error(f"layer_types holds {shown(unknown[0])}; known: {', '.join(by_name)}")
-        ratios = [by_name[name] for name in names]
-    f.mark("layer_types", "compress_rates")
-    odd = sorted(set(ratios) - {0, 1, 4, 128})
-    if odd:
-        # vLLM asserts the same: how an entry is pooled and whether it is indexed depends on it.
-        raise f.bad("compress_ratios", f"0, 4 or 128 per layer (found {odd[0]})")
-    return [0 if ratio == 1 else ratio for ratio in ratios]

@@ -11,15 +11,23 @@ from pydantic import ValidationError
 
 from specsim.catalog.files import read_mapping
 from specsim.catalog.hf import drafters
-from specsim.catalog.hf.attention import Kind, SoftmaxReader, compressed_attention, layer_kinds
+from specsim.catalog.hf.attention import Kind, SoftmaxReader, layer_kinds
 from specsim.catalog.hf.families import Family, family_of
 from specsim.catalog.hf.feedforward import FeedForward, feed_forward
 from specsim.catalog.hf.fields import MAX_LAYERS, Fields, shown
 from specsim.catalog.hf.quantization import Formats, plain_dtype, stored_formats
 from specsim.catalog.hf.recurrent import is_mamba1, linear_attention, mamba1, mamba2
+from specsim.catalog.hf.sparse import compressed_attention
 from specsim.catalog.hf.variable import block_config_layers
 from specsim.errors import InputError, ModelConfigError
-from specsim.schema.model import Attention, DenseMlp, DrafterSpec, LayerGroup, ModelSpec
+from specsim.schema.model import (
+    Attention,
+    CompressedAttention,
+    DenseMlp,
+    DrafterSpec,
+    LayerGroup,
+    ModelSpec,
+)
 
 _TEXT_PARTS = (
     "text_config",
@@ -183,12 +191,17 @@ def _read_model(root: Fields, name: str) -> ModelSpec:
         max_position_embeddings=positions,
         weight_dtype=formats.weight,
         expert_dtype=formats.expert,
-        kv_dtype=formats.kv,
+        # DeepSeek-V4's entries are fp8 whatever the checkpoint says (vLLM 0.32, deepseek_v4).
+        kv_dtype="fp8" if any(_is_compressed(group) for group in layers) else formats.kv,
         n_mtp_layers=n_mtp,
         confidence="high" if key else "medium",
         source="config.json",
         note="; ".join(n for n in notes if n),
     )
+
+
+def _is_compressed(group: LayerGroup) -> bool:
+    return isinstance(group.attention, CompressedAttention)
 
 
 def _names(f: Fields) -> list[str]:
@@ -293,7 +306,7 @@ def _layers(
     if f.has("compress_ratios", "compress_rates") or key in ("deepseekv4",):
         compressed = compressed_attention(f, n_layers)
         forward = feed_forward(f, family, key, hidden_size=hidden_size, n_layers=n_layers)
-        rows = [
+        rows: list[Any] = [
             (attention, ff.mlp, ff.moe, family.norms)
             for attention, ff in zip(compressed, forward, strict=True)
         ]
@@ -366,4 +379,3 @@ def _grouped(rows: list[Any]) -> tuple[LayerGroup, ...]:
         LayerGroup(count=count, attention=attention, mlp=mlp, moe=moe, norms=norms)
         for (attention, mlp, moe, norms), count in counts.items()
     )
-

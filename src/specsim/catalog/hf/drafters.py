@@ -75,7 +75,9 @@ def read_drafter(root: Fields, kind: DrafterKind, name: str) -> DrafterSpec:
     layers = _layers(f, kind, hidden_size=hidden, n_layers=n_layers)
     formats = _formats(root, f)
     tapped = _tapped_layers(root, f)
-    fc_in = {"eagle": 2 * hidden, "eagle3": 3 * target_hidden, "p_eagle": 3 * target_hidden}.get(kind)
+    fc_in = {"eagle": 2 * hidden, "eagle3": 3 * target_hidden, "p_eagle": 3 * target_hidden}.get(
+        kind
+    )
     markov = root.maybe("markov_rank")
     # EAGLE-1, DFlash and MTP heads use the target's embedding and head; EAGLE-3 has its own head.
     own_head = kind in ("eagle3", "p_eagle") or (kind == "dspark" and draft_vocab is not None)
@@ -88,6 +90,7 @@ def read_drafter(root: Fields, kind: DrafterKind, name: str) -> DrafterSpec:
             )
             if convolution is not None:
                 raise where.unsupported("conv_kernel_size", "the convolutions of DFlash-2")
+    block_size = _block_size(root, f)
     f.refuse_unread(strict=False)
     return DrafterSpec(
         id=name,
@@ -100,7 +103,7 @@ def read_drafter(root: Fields, kind: DrafterKind, name: str) -> DrafterSpec:
         layers=layers,
         fc_in_features=fc_in or (tapped or 0) * target_hidden,
         own_head=own_head,
-        block_size=_block_size(root, f),
+        block_size=block_size,
         markov_rank=markov,
         max_position_embeddings=f.maybe("max_position_embeddings"),
         weight_dtype=formats.weight,
@@ -210,7 +213,11 @@ def _block_size(root: Fields, f: Fields) -> int | None:
                 return size
     methods = root.child("speculators_config")
     listed = methods.listing("proposal_methods") if methods is not None else None
-    if listed and isinstance(listed[0], Mapping) and root.text("speculators_model_type") == "peagle":
+    if (
+        listed
+        and isinstance(listed[0], Mapping)
+        and root.text("speculators_model_type") == "peagle"
+    ):
         one = Fields(listed[0], what=root.what, path="speculators_config.proposal_methods[0].")
         return one.maybe("speculative_tokens", high=4096)
     return None
@@ -253,9 +260,7 @@ def mtp_drafter(spec: ModelSpec) -> DrafterSpec | None:
         vocab_size=spec.vocab_size,
         # Two more norms: of the embedding and of the hidden state.
         layers=(
-            group.model_copy(
-                update={"count": 1, "attention": attention, "norms": group.norms + 2}
-            ),
+            group.model_copy(update={"count": 1, "attention": attention, "norms": group.norms + 2}),
         ),
         fc_in_features=2 * spec.hidden_size,
         n_mtp_layers=spec.n_mtp_layers,

@@ -231,7 +231,9 @@ _OTHER_MODALITY = re.compile(
 def squeezed(name: str) -> str:
     """Return a model_type or class name without case, separators and wrapper words."""
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
-    plain = re.sub(r"(forcausallm|forconditionalgeneration|lmheadmodel|lmheadcustommodel)$", "", plain)
+    plain = re.sub(
+        r"(forcausallm|forconditionalgeneration|lmheadmodel|lmheadcustommodel)$", "", plain
+    )
     return plain
 
 

@@ -176,7 +176,9 @@ def _expert_widths(f: Fields, where: Fields, name: str, n_layers: int) -> list[i
     if where.has(*_EXPERT_WIDTH):
         found = where.get(*_EXPERT_WIDTH)
         if name == "ernie45vlmoe" and found is not None and isinstance(found[1], list) and found[1]:
-            return [where.whole(found[0], found[1][0])] * n_layers  # text experts first, then vision
+            return [
+                where.whole(found[0], found[1][0])
+            ] * n_layers  # text experts first, then vision
         return where.per_layer(*_EXPERT_WIDTH, length=n_layers)
     return where.per_layer(*_WIDTH, length=n_layers)
 

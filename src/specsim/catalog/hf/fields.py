@@ -79,8 +79,8 @@ class Fields:
         """Return the error of a field that asks for what is not modelled."""
         reason = why or "this changes the cost and is not modelled"
         return self.error(
-            f"{self.path}{name} = {shown(self.data.get(name))}: {reason}; write the model as a YAML "
-            "record instead (`specsim profiles show` has examples)"
+            f"{self.path}{name} = {shown(self.data.get(name))}: {reason}; write the model as a "
+            "YAML record instead (`specsim profiles show` has examples)"
         )
 
     def mark(self, *names: str) -> None:
@@ -161,7 +161,7 @@ class Fields:
         return found[1]
 
     def listing(self, *names: str, length: int | None = None) -> list[Any] | None:
-        """Return a list; with `length` it holds an entry per layer (longer lists name MTP layers)."""
+        """Return a list; with `length`, an entry per layer (what is beyond names MTP layers)."""
         found = self.get(*names)
         if found is None:
             return None

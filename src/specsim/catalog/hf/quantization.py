@@ -301,14 +301,17 @@ _MIDDLE = range(8, 16)  # some schemes spare the first and last layers; look in 
 _ATTENTION_NAMES = ("self_attn.o_proj", "linear_attn.out_proj", "attention.wo", "mixer.o_proj")
 _EXPERT_NAMES = ("mlp.experts.0.down_proj", "block_sparse_moe.experts.0.w2")
 _DENSE_NAMES = ("mlp.down_proj", "feed_forward.down_proj")
+_IGNORED = (
+    "ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "exclude",
+    "llm_int8_skip_modules",
+)  # fmt: skip
 _PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 
 
 def _ignored(f: Fields) -> list[Any]:
     nested = f.child("quantization")
     names: list[Any] = [] if nested is None else _ignored(nested)
-    for field in ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "exclude",
-                  "llm_int8_skip_modules"):  # fmt: skip
+    for field in _IGNORED:
         names += f.listing(field) or []
     return names
 

@@ -8,9 +8,7 @@ from specsim.catalog.hf.fields import Fields
 from specsim.schema.model import DenseMlp, FullAttention, LayerGroup
 
 
-def block_config_layers(
-    f: Fields, *, n_layers: int, hidden_size: int
-) -> tuple[LayerGroup, ...]:
+def block_config_layers(f: Fields, *, n_layers: int, hidden_size: int) -> tuple[LayerGroup, ...]:
     """Read one attention and one feed-forward description per layer; either may be absent.
 
     Notes
