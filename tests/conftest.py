@@ -1,4 +1,4 @@
-"""Fixtures of all tests."""
+"""Fixtures that all tests share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The data folder `shared` beside the checkout."""
+    """Return the data folder beside the checkout."""
     folder = Path(__file__).parents[2] / "shared"
     if not folder.is_dir():
         pytest.skip("needs the data folder ../shared")
@@ -19,6 +17,7 @@ def shared() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need the data folder, so that they can be left out by name."""
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
             item.add_marker("shared")

@@ -28,7 +28,7 @@ input, 3 the deployment does not fit in memory, 4 a fit is not possible.
 
 def commands(command: click.Command, parent: click.Context | None, name: str) -> Iterator[str]:
     """Yield the section of a command and those of its sub-commands."""
-    context = click.Context(command, parent=parent, info_name=name, max_content_width=90)
+    context = click.Context(command, parent=parent, info_name=name, **command.context_settings)
     context.terminal_width = 90
     level = "#" * (len(context.command_path.split()) + 1)
     yield f"{level} {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"

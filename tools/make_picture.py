@@ -11,7 +11,7 @@ from specsim import load_scenario, predict
 ROOT = Path(__file__).parents[1]
 SCENARIO = ROOT / "examples" / "llama-3.3-70b-4xh100.yaml"
 PICTURE = ROOT / "docs" / "img" / "crossover.svg"
-BLUE, GREY = "#2458a6", "#8a8f98"
+BLUE, GREY, RED = "#2458a6", "#8a8f98", "#b3261e"
 
 
 def chart() -> alt.LayerChart:
@@ -42,10 +42,8 @@ def chart() -> alt.LayerChart:
             "text": f"stops paying near {crossover.load:.2g}",
         }])).encode(x="load:Q", y="y:Q")  # fmt: skip
         layers += [
-            at.mark_point(shape="cross", angle=45, size=130, filled=True, color="#b3261e", opacity=1),
-            at.mark_text(align="left", dx=10, dy=-12, fontSize=13, color="#b3261e").encode(
-                text="text:N"
-            ),
+            at.mark_point(shape="cross", angle=45, size=130, filled=True, color=RED, opacity=1),
+            at.mark_text(align="left", dx=10, dy=-12, fontSize=13, color=RED).encode(text="text:N"),
         ]
     return (
         alt.layer(*layers)

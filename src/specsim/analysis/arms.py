@@ -212,7 +212,7 @@ def speculative_arm(
         overheads=_overheads(deployment, constants, speculative=True),
         plan=_plan(deployment, constants),
         budget=budget(deployment, speculative=True),
-        max_num_seqs=deployment.max_num_seqs,
+        max_num_seqs=deployment.speculative_max_num_seqs,
         max_num_batched_tokens=deployment.max_num_batched_tokens,
         stages=float(deployment.scenario.hardware.pipeline_parallel_size),
         prefill_tokens=workload.input_tokens - cached,
@@ -253,7 +253,9 @@ def budget(deployment: Deployment, *, speculative: bool) -> KvBudget:
         draft_tensor_parallel_size=deployment.draft_tensor_parallel_size,
         expert_parallel=scenario.hardware.expert_parallel,
         gpu_memory_utilization=deployment.gpu_memory_utilization,
-        max_num_seqs=deployment.max_num_seqs,
+        max_num_seqs=deployment.speculative_max_num_seqs
+        if speculative
+        else deployment.max_num_seqs,
         max_num_batched_tokens=deployment.max_num_batched_tokens,
         max_model_len=deployment.max_model_len,
         engine=deployment.engine,
@@ -370,6 +372,8 @@ def _max_graph_tokens(deployment: Deployment, k: int) -> int:
     engine = deployment.engine
     if not deployment.scenario.engine.cuda_graphs:
         return 0
+    if deployment.scenario.engine.max_graph_tokens is not None:
+        return deployment.scenario.engine.max_graph_tokens
     capability = deployment.hardware.identity.compute_capability or ""
     limit = (
         engine.max_graph_tokens_sm10x if capability.startswith("sm10") else engine.max_graph_tokens

@@ -54,8 +54,13 @@ def _between(loads: Array, speedup: Array, i: int) -> float:
 def first_loss(loads: Array, speedup: Array) -> float:
     """Return the load at which a gain first turns into a loss.
 
-    0 where the first load already loses, infinity where nothing searched loses.
+    0 where the first load already loses, infinity where nothing searched loses. Loads that
+    neither arm can serve (NaN) are no loss.
     """
+    served = np.isfinite(speedup)
+    loads, speedup = loads[served], speedup[served]
+    if loads.size == 0:
+        return np.inf
     if not speedup[0] > 1.0:
         return 0.0
     end = intervals_above_one(loads, speedup)[0][1]

@@ -10,7 +10,13 @@ from typing import cast
 from specsim.analysis.acceptance import AcceptanceModel, acceptance_model
 from specsim.analysis.drafting import choose_drafter, choose_num_speculative_tokens
 from specsim.analysis.notes import Notes
-from specsim.catalog.engines import load_engine, scheduler_defaults
+from specsim.catalog.engines import (
+    engine_versions,
+    load_engine,
+    parse_version,
+    scheduler_defaults,
+    version_before,
+)
 from specsim.catalog.hardware import (
     attention_constants,
     gemm_constants,
@@ -47,6 +53,8 @@ class Deployment:
     """k; 0 without speculation."""
     acceptance: AcceptanceModel | None
     max_num_seqs: int
+    speculative_max_num_seqs: int
+    """The same with speculation on, where the engine's own default is lower."""
     max_num_batched_tokens: int
     max_model_len: int
     gpu_memory_utilization: float
@@ -101,6 +109,9 @@ def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
     )
     given = scenario.engine
     max_num_seqs = notes.choose("engine.max_num_seqs", given.max_num_seqs, limits.max_num_seqs)
+    speculative_max_num_seqs = max_num_seqs
+    if given.max_num_seqs is None and engine.speculative_max_num_seqs is not None:
+        speculative_max_num_seqs = min(max_num_seqs, engine.speculative_max_num_seqs)
     batched = notes.choose(
         "engine.max_num_batched_tokens",
         given.max_num_batched_tokens,
@@ -118,7 +129,7 @@ def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
     k = 0
     acceptance = None
     if speculation.method != "none":
-        _method_known(scenario, engine)
+        _method_known(scenario, engine, notes)
         drafter = choose_drafter(scenario, model, notes, search)
         k = choose_num_speculative_tokens(scenario, drafter, notes)
         acceptance = acceptance_model(scenario, k=k, engine=engine, search=search)
@@ -186,6 +197,7 @@ def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
         num_speculative_tokens=k,
         acceptance=acceptance,
         max_num_seqs=max_num_seqs,
+        speculative_max_num_seqs=speculative_max_num_seqs,
         max_num_batched_tokens=batched,
         max_model_len=max_model_len,
         gpu_memory_utilization=utilization,
@@ -240,22 +252,35 @@ def _max_model_len(scenario: Scenario, model: ModelSpec, notes: Notes) -> int:
     return asked
 
 
-def _method_known(scenario: Scenario, engine: EngineConstants) -> None:
-    method = scenario.speculation.method
+def _method_known(scenario: Scenario, engine: EngineConstants, notes: Notes) -> None:
+    """Refuse a method that the engine has dropped or never had; warn where it came later.
+
+    Constants are those of the nearest known version, and builds between two of them had methods
+    early: only a method that no version from here on knows is refused.
+    """
+    name, method = scenario.engine.name, scenario.speculation.method
     if method not in engine.methods:
-        raise UsageError(
-            f"{scenario.engine.name} {engine.version} has no method {method!r}; it has "
-            f"{', '.join(engine.methods)}; choose one, or another --engine version"
+        here = parse_version(engine.version)
+        later = [v for v in engine_versions(name) if version_before(here, parse_version(v))]
+        having = [v for v in later if method in load_engine(name, v)[0].methods]
+        if not having:
+            raise UsageError(
+                f"{name} {engine.version} has no method {method!r}; it has "
+                f"{', '.join(engine.methods)}; choose one, or another --engine version"
+            )
+        notes.warnings.append(
+            f"{name} {scenario.engine.version} is not known to have {method} (first known: "
+            f"{having[0]}); its host times of {engine.version} are used"
         )
     if scenario.speculation.tree is not None and not engine.tree_drafting:
         raise UsageError(
-            f"{scenario.engine.name} {engine.version} drafts chains only; drop speculation.tree, "
-            "or use --engine sglang"
+            f"{name} {engine.version} drafts chains only; drop speculation.tree, or use "
+            "--engine sglang"
         )
     if scenario.speculation.adaptive_verification and not engine.adaptive_verification:
         raise UsageError(
-            f"{scenario.engine.name} {engine.version} has no adaptive verification; "
-            "use --engine vllm@0.33 or drop it"
+            f"{name} {engine.version} has no adaptive verification; use --engine vllm@0.33 or "
+            "drop it"
         )
 
 

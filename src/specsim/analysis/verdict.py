@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from specsim.schema.results import BreakEven, Crossover, Point, Verdict
@@ -24,44 +25,48 @@ def verdict(
     Neutral is 0.95 to 1.05. On: no load loses and some load wins. Off: the other way round.
     Schedule: some win, some lose.
     """
-    scored = [p for p in points if p.speedup is not None]
-    unstable = [p for p in points if p.speedup is None]
+    served = [p for p in points if p.baseline is not None or p.speculative is not None]
     unit = "requests/s" if points[0].request_rate is not None else "concurrent requests"
-    if not scored:
-        return Verdict("off", f"no load of this list can be served: {unstable[0].note}")
-    wins = [p for p in scored if _value(p) > NEUTRAL_HIGH]
-    losses = [p for p in scored if _value(p) < NEUTRAL_LOW]
-    first, last = scored[0], scored[-1]
+    if not served:
+        return Verdict("off", f"no load of this list can be served: {points[0].note}")
+    wins = [p for p in served if _value(p) > NEUTRAL_HIGH]
+    losses = [p for p in served if _value(p) < NEUTRAL_LOW]
+    first, last = served[0], served[-1]
     span = _span(first, last, unit)
     if wins and losses:
-        return Verdict("schedule", _schedule_reason(scored, crossover, unit))
+        return Verdict("schedule", _schedule_reason(served, crossover, unit))
     if wins:
         best = max(wins, key=_value)
         return Verdict(
             "on",
-            f"{span} it is {_times(_value(best))} at best (at {_load(best):g}) and "
-            f"{_times(_value(last))} at the highest{_limit(crossover, unit)}",
+            f"{span} it is {_times(best)} at best (at {_load(best):g}) and "
+            f"{_times(last)} at the highest{_limit(crossover, unit)}",
         )
     if losses:
         worst = min(losses, key=_value)
-        return Verdict(
-            "off",
-            f"{span} it never gains more than {NEUTRAL_HIGH - 1:.0%} and costs "
-            f"{1 - _value(worst):.0%} at {_load(worst):g} {unit}{_need(break_even, worst, f)}",
-        )
+        return Verdict("off", f"{span} {_loss(worst, unit)}{_need(break_even, worst, f)}")
     return Verdict("neutral", f"{span} it changes speed by less than {NEUTRAL_HIGH - 1:.0%}")
+
+
+def _loss(worst: Point, unit: str) -> str:
+    if worst.speculative is None:
+        return f"it cannot serve {_load(worst):g} {unit}, which is served without ({worst.note})"
+    return (
+        f"it never gains more than {NEUTRAL_HIGH - 1:.0%} and costs {1 - _value(worst):.0%} at "
+        f"{_load(worst):g} {unit}"
+    )
 
 
 def _schedule_reason(scored: Sequence[Point], crossover: Crossover, unit: str) -> str:
     best = max(scored, key=_value)
     worst = min(scored, key=_value)
-    gain = f"{_times(_value(best))} at {_load(best):g}"
-    loss = f"{_times(_value(worst))} at {_load(worst):g}"
+    gain = f"{_times(best)} at {_load(best):g}"
+    loss = f"{_times(worst)} at {_load(worst):g}"
     if crossover.load is None:
         return f"it gives {gain} and {loss} {unit}: switch it by load"
     if len(crossover.wins) > 1:
         where = " and ".join(f"{a:.3g} to {b:.3g}" for a, b in crossover.wins)
-        return f"it pays at {where} {unit} ({gain}) and not between ({loss})"
+        return f"it pays at {where} {unit} ({gain}) and not outside ({loss})"
     low, high = crossover.wins[0]
     if low > crossover.searched[0]:
         if high >= crossover.searched[1]:
@@ -104,11 +109,18 @@ def _load(point: Point) -> float:
 
 
 def _value(point: Point) -> float:
-    assert point.speedup is not None
-    return point.speedup
+    """Return the speedup; without end where only the on arm can serve, 0 where only the off."""
+    if point.speedup is not None:
+        return point.speedup
+    return 0.0 if point.speculative is None else math.inf
 
 
-def _times(speedup: float) -> str:
+def _times(point: Point) -> str:
+    speedup = _value(point)
+    if speedup == 0.0:
+        return "not served at all"
+    if math.isinf(speedup):
+        return "the only way to serve"
     if speedup >= 1:
         return f"{speedup:.2f}x faster"
     return f"{1 / speedup:.2f}x slower"

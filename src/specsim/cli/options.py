@@ -68,12 +68,13 @@ class ScenarioCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
-        sections: dict[str, list[tuple[str, str]]] = {}
+        sections: dict[str, list[tuple[str, str]]] = {_INPUT: [], "": []}
+        sections[_INPUT].append(("SCENARIO", "A scenario in a YAML file."))
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None:
-                name = getattr(param, "section", "") or "Output"
-                sections.setdefault(name, []).append(record)
+            if record is not None and not isinstance(param, click.Argument):
+                sections.setdefault(getattr(param, "section", ""), []).append(record)
+        sections["Output"] = sections.pop("")
         for name, records in sections.items():
             with formatter.section(name):
                 formatter.write_dl(records, col_max=38)

@@ -26,6 +26,8 @@ from specsim.schema.results import (
 )
 
 _BAR = 32
+_LEAST_SHARE = 0.005
+"""Parts of a step below this are not shown."""
 _MEMORY = "█▓▒░·"
 """Fills of the memory bars: what is not used is nearly empty."""
 
@@ -104,7 +106,7 @@ def memory(screen: Screen, kv: KvResult, points: Sequence[Point] = ()) -> list[s
         lines.append(
             f"  {name:<4}{bar}  {arm.kv_tokens:,} tokens, {figure(arm.max_concurrency)} requests"
         )
-    names = ("weights", "drafter", "KV cache", "activations, graphs, context", "not used")
+    names = ("weights", "drafter", "KV cache", "activations, graphs", "not used")
     lines.append("      " + "  ".join(f"{_MEMORY[i]} {name}" for i, name in enumerate(names)))
     rows = [("off", kv.baseline), ("on", kv.speculative)]
     columns = [
@@ -135,12 +137,11 @@ def step(screen: Screen, prediction: Prediction) -> list[str]:
         longest = max(arm.step_ms for _, arm in arms)
         label = f"at {count(load_of(point))}"
         for name, arm in arms:
-            parts = [arm.parts_ms.get(cause, 0.0) for cause in causes]
-            width = max(round(_BAR * arm.step_ms / longest), 1) if longest > 0 else 0
+            parts = [arm.parts_ms.get(cause, 0.0) / arm.step_ms for cause in causes]
+            parts = [part if part >= _LEAST_SHARE else 0.0 for part in parts]
+            width = max(round(_BAR * arm.step_ms / longest), 1)
             shares = ", ".join(
-                f"{cause} {part / arm.step_ms:.0%}"
-                for cause, part in zip(causes, parts, strict=True)
-                if arm.step_ms > 0 and part / arm.step_ms >= 0.005
+                f"{cause} {part:.0%}" for cause, part in zip(causes, parts, strict=True) if part
             )
             bar = f"{stacked_bar(parts, width=width):<{_BAR}}"
             lines += _hanging(

@@ -22,16 +22,16 @@ from specsim.schema.results import as_json as plain
     ),
 )
 def command(request: Request, as_json: bool, output: Path | None, brief: bool) -> None:
-    r"""Say whether, up to which load and why speculation pays.
+    """Say whether, up to which load and why speculation pays.
 
     The scenario is a YAML file, a pasted vLLM command, or flags; flags override either.
 
     \b
     specsim predict examples/llama-3.3-70b-4xh100.yaml
     specsim predict --from-command 'vllm serve ...' --gpu h100_sxm --acceptance-length 2.4
-    specsim predict --model llama-3.1-8b --gpu h100_sxm --spec-method eagle3 --spec-tokens 3 \
+    specsim predict --model llama-3.1-8b --gpu h100_sxm --spec-method eagle3 --spec-tokens 3 \\
         --acceptance-rate 0.7
-    """
+    """  # noqa: D301 - click reads the escape as "keep these lines"
     from specsim.analysis.predict import predict
 
     prediction = predict(request.scenario, search=request.search)

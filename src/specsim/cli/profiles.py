@@ -146,13 +146,13 @@ def new(
     id: str, config: Path | None, catalog: tuple[Path, ...], as_json: bool, output: Path | None,
     **figures: Any,
 ) -> None:  # fmt: skip
-    r"""Make an entry: a device from a few datasheet figures, or a model from a config.json.
+    """Make an entry: a device from a few datasheet figures, or a model from a config.json.
 
     \b
-    specsim profiles new my_gpu --memory-gb 96 --bandwidth-gb-per-s 1800 --bf16-tflops 250 \
+    specsim profiles new my_gpu --memory-gb 96 --bandwidth-gb-per-s 1800 --bf16-tflops 250 \\
         --architecture blackwell -o my_gpu.yaml
     specsim profiles new my-model --config config.json -o my-model.yaml
-    """
+    """  # noqa: D301 - click reads the escape as "keep these lines"
     given = {key: value for key, value in figures.items() if value is not None}
     data = _new_model(id, config) if config else _new_device(id, given, catalog)
     if as_json:
@@ -176,7 +176,7 @@ def _new_device(id: str, given: dict[str, Any], search: tuple[Path, ...]) -> dic
 
 def _new_model(id: str, config: Path) -> dict[str, Any]:
     spec = load_drafter(config)
-    return {**spec.model_dump(mode="json", exclude_defaults=True), "id": id}
+    return {**spec.model_dump(mode="json", exclude_none=True), "id": id}
 
 
 def _listed(screen: Screen, kind: Kind, rows: list[dict[str, Any]]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specsim.cli.pictures import acceptance_curve, crossover, memory, step
-from specsim.cli.words import heading, joined, load_of, notes, unit_of_load, wrapped
+from specsim.cli.words import heading, joined, load_of, notes, titled, unit_of_load, wrapped
 from specsim.export.tables import (
     MISSING,
     Cell,
@@ -65,21 +65,22 @@ def _verdict(screen: Screen, prediction: Prediction) -> list[str]:
     verdict = prediction.verdict
     word = verdict.decision.upper()
     role = _DECISIONS.get(verdict.decision, "neutral")
-    lines = wrapped(screen, verdict.reason, first=f"VERDICT  {word}  ", rest="  ")
+    lead = f"VERDICT  {word}"
+    lines = titled(screen, lead, verdict.reason)
     painted = screen.paint("VERDICT", "strong") + "  " + screen.paint(word, role)
-    lines[0] = painted + lines[0].removeprefix(f"VERDICT  {word}")
-    return lines
+    return [lines[0].replace(screen.paint(lead, "strong"), painted, 1), *lines[1:]]
 
 
 def _acceptance(screen: Screen, prediction: Prediction) -> list[str]:
     acceptance = prediction.acceptance
     assert acceptance is not None
-    lines = [
-        screen.paint("ACCEPTANCE", "strong")
-        + f"  length {figure(acceptance.acceptance_length)} tokens per step"
-        + f" · rate {figure(acceptance.acceptance_rate, 2)} per token"
-        + f" · draft acceptance rate {figure(acceptance.draft_acceptance_rate, 2)}"
-    ]
+    lines = titled(
+        screen,
+        "ACCEPTANCE",
+        f"length {figure(acceptance.acceptance_length)} tokens per step · "
+        f"rate {acceptance.acceptance_rate:.2f} per token · "
+        f"draft acceptance rate {acceptance.draft_acceptance_rate:.2f}",
+    )
     told = "as given" if acceptance.source == "given" else f"from {acceptance.source}"
     lines += wrapped(screen, told)
     if prediction.break_even:
@@ -92,7 +93,7 @@ def _acceptance(screen: Screen, prediction: Prediction) -> list[str]:
         else:
             text = (
                 f"breaks even {at} from a draft acceptance rate of {needed:.2f} ({rule}; "
-                f"here {figure(acceptance.draft_acceptance_rate, 2)})"
+                f"here {acceptance.draft_acceptance_rate:.2f})"
             )
         lines += wrapped(screen, text)
     return lines

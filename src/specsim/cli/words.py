@@ -12,7 +12,7 @@ from specsim.schema.results import Crossover, KvResult, Point
 
 
 def heading(screen: Screen, scenario: dict[str, Any]) -> list[str]:
-    """Return the deployment, the way of speculating and the workload, in two lines."""
+    """Return the deployment, the way of speculating and the workload."""
     target, hardware, engine = scenario["target"], scenario["hardware"], scenario["engine"]
     speculation, workload = scenario["speculation"], scenario["workload"]
     tensor, stages = hardware["tensor_parallel_size"], hardware["pipeline_parallel_size"]
@@ -35,7 +35,9 @@ def heading(screen: Screen, scenario: dict[str, Any]) -> list[str]:
         f"{count(workload['input_tokens'])} tokens in, {count(workload['output_tokens'])} out"
     )
     way.append(f"temperature {workload['temperature']:g}")
-    return [screen.paint(" · ".join(deployment), "strong"), " · ".join(way)]
+    first = wrapped(screen, " · ".join(deployment), first="")
+    second = wrapped(screen, " · ".join(way), first="")
+    return [*(screen.paint(line, "strong") for line in first), *second]
 
 
 def notes(screen: Screen, title: str, entries: Sequence[str], *, role: Role = "plain") -> list[str]:
@@ -132,3 +134,9 @@ def gib(value: float) -> str:
 def two_digits(value: float) -> str:
     """Write a crossing with the two digits that its interval supports; 1 stays 1."""
     return count(value) if value < 10 and value == round(value) else figure(value, 2)
+
+
+def titled(screen: Screen, title: str, text: str) -> list[str]:
+    """Return a title and the sentence that begins on its line."""
+    first, *rest = wrapped(screen, text, first=f"{title}  ", rest="  ")
+    return [screen.paint(title, "strong") + first.removeprefix(title), *rest]

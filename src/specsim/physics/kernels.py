@@ -236,7 +236,6 @@ def distinct_experts(
     independent_hit = 1.0 - miss_one**query_tokens
     hit = np.minimum(topk / n_experts * query_tokens**sequence_overlap, independent_hit)
     touched = n_experts * (1.0 - (1.0 - hit) ** sequences * miss_one**prefill_tokens)
-    touched = np.maximum(touched, np.minimum(topk, touched))
     ratio = np.maximum(touched / topk, 1e-9)
     return topk * np.where(ratio > 1.0, ratio**concentration, ratio)
 

@@ -258,6 +258,22 @@ def test_a_head_size_is_taken_from_the_family() -> None:
     assert attention.head_dim == 128
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"moe_gate": "topk", "moe_capacity": [64, 64], "moe_dropout_prob": 0.1},
+        {"shared_moe_mode": "sigmoid", "moe_token_dropping": True, "num_expert_group": 1},
+        {"use_mla": False, "kv_lora_rank": 512, "q_lora_rank": 1536, "v_head_dim": 192},
+        {"sliding_window": -1, "mtp_loss_scaling_factor": 0.3, "router_aux_loss_coef": 0.01},
+        {"layer_types": ["full_attention"] * 32, "sliding_window_pattern": 6},
+        {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28},
+        {"rope_scaling": {"factor": 8.0}, "rope_theta": 5e5, "partial_rotary_factor": 0.5},
+    ],
+)
+def test_fields_that_cost_nothing_are_passed_over(more: Config) -> None:
+    assert model(MOE | more).layers == model(MOE).layers
+
+
 # ---- number formats ----
 
 W4A16 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
@@ -444,6 +460,11 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("unknown model, plain gelu", LLAMA | {"model_type": "zorglub", "architectures": None,
                                            "hidden_act": "gelu"}, "gated"),
     ("opt-350m", LLAMA | {"word_embed_proj_dim": 512}, "word_embed_proj_dim"),
+    ("dict in a list", MOE | {"mlp_layer_types": [{}] * 32}, "mlp_layer_types"),
+    ("superscript", MOE | {"moe_layers_enum": "4,²"}, "moe_layers_enum"),
+    ("jetmoe", MOE | {"model_type": "jetmoe"}, "mixture of attention heads"),
+    ("ungated experts", MOE | {"model_type": "nemotron_h", "layer_types": ["moe"] * 32},
+     "without a gate"),
     ("speculator", {"speculators_model_type": "independent"}, "speculators_model_type"),
     ("no size", without(LLAMA, "hidden_size"), "hidden_size"),
     ("no layers", without(LLAMA, "num_hidden_layers"), "num_hidden_layers"),

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from specsim.catalog.hf.families import Family
 from specsim.catalog.hf.fields import Fields, shown
-from specsim.catalog.hf.sparse import HEADS, indexers, latent_fields
+from specsim.catalog.hf.sparse import HEADS, LATENT_FIELDS, indexers, latent_fields
 from specsim.schema.model import FullAttention, MlaAttention
 
 Kind = Literal["full", "sliding", "chunked", "linear", "mamba", "hybrid", "mlp", "moe"]
@@ -35,6 +35,18 @@ _KINDS: dict[str, Kind] = {
     "mlp": "mlp",
     "moe": "moe",
 }
+# Rules that a list of layer types spells out.
+_PATTERNS = (
+    "sliding_window_pattern",
+    "_sliding_window_pattern",
+    "global_attn_every_n_layers",
+    "full_attention_interval",
+    "attn_layer_period",
+    "attn_layer_offset",
+    "attn_layer_indices",
+    "hybrid_override_pattern",
+    "no_rope_layers",
+)
 _HYBRID_LETTERS: dict[str, Kind] = {"M": "mamba", "*": "full", "-": "mlp", "E": "moe"}
 _KV_HEADS = (
     "num_key_value_heads",
@@ -75,8 +87,9 @@ def layer_kinds(f: Fields, family: Family, name: str, n_layers: int) -> list[Kin
 
 def _listed_kinds(f: Fields, n_layers: int) -> list[Kind] | None:
     for field in ("layer_types", "layers_block_type", "layer_type_list"):
-        names = f.listing(field, length=n_layers)
+        names = f.texts(field, length=n_layers)
         if names is not None:
+            f.mark(*_PATTERNS)
             return [_kind(f, field, value) for value in names]
     if f.has("hybrid_override_pattern"):
         pattern = f.text("hybrid_override_pattern")
@@ -96,8 +109,8 @@ def _listed_kinds(f: Fields, n_layers: int) -> list[Kind] | None:
     return None
 
 
-def _kind(f: Fields, field: str, value: Any) -> Kind:
-    if not isinstance(value, str) or value not in _KINDS:
+def _kind(f: Fields, field: str, value: str) -> Kind:
+    if value not in _KINDS:
         raise f.error(
             f"{f.path}{field} holds {shown(value)}; this kind of layer is not modelled "
             f"(known: {', '.join(sorted(_KINDS))})"
@@ -141,6 +154,9 @@ def _window(f: Fields) -> int | None:
     if not f.flag("use_sliding_window", default=True):
         f.mark("sliding_window", "sliding_window_size")
         return None
+    found = f.get("sliding_window", "sliding_window_size")
+    if found is not None and found[1] == -1:  # some files say none this way
+        return None
     window = f.maybe("sliding_window", "sliding_window_size")
     context = f.maybe("max_position_embeddings")
     return None if window is None or (context is not None and window >= context) else window
@@ -157,7 +173,8 @@ class SoftmaxReader:
         self.name = name
         self.hidden_size = hidden_size
         self.n_layers = n_layers
-        self.is_mla = f.maybe("kv_lora_rank") is not None
+        # Hunyuan states latent ranks and switches them off.
+        self.is_mla = f.flag("use_mla", default=True) and f.maybe("kv_lora_rank") is not None
         self._common: dict[str, Any] = {}
         if self.is_mla:
             self._common = latent_fields(f)
@@ -212,6 +229,9 @@ class SoftmaxReader:
         if f.flag("use_cla"):  # Hunyuan: only the first layer of each group stores a cache
             self.share_every = f.integer("cla_share_factor", low=2)
         f.mark("cla_share_factor", "use_cla")
+        if f.has("use_mla"):  # false, or this were latent attention
+            f.mark(*LATENT_FIELDS)
+            self._common["v_head_dim"] = None
         self._read_overrides()
 
     def _kv_heads(self) -> list[int]:
@@ -220,6 +240,7 @@ class SoftmaxReader:
         if attention is not None:  # DBRX, MPT
             multi_query = attention.text("attn_type") == "multiquery_attention"
             default = 1 if multi_query else self.heads[0]
+            f.mark(*_KV_HEADS)
             return [attention.integer("kv_n_heads", default=default)] * n
         if f.has("multi_query_attention", "multi_query_group_num"):  # ChatGLM
             if f.flag("multi_query_attention"):
@@ -286,6 +307,7 @@ class SoftmaxReader:
             self.windowed["n_heads"] = other.integer("num_attention_heads")
             self.windowed["n_kv_heads"] = other.integer("num_attention_groups")
             self.windowed["head_dim"] = other.integer("head_dim", default=self.head_dim)
+            other.mark("true_head_dim")
             f.mark("use_head_wise_attn_gate")  # one gate value per head: 0.01 % of the weights
         self.k_eq_v = f.flag("attention_k_eq_v")
         for key, field in (

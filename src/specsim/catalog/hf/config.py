@@ -57,7 +57,7 @@ _MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "mtp_num_layers", "
 
 
 def read_config(
-    source: Path | Mapping[str, Any], *, id: str | None = None
+    source: Path | str | Mapping[str, Any], *, id: str | None = None
 ) -> ModelSpec | DrafterSpec:
     """Read a config.json, whichever architecture it is of.
 
@@ -95,9 +95,10 @@ def read_config(
         raise f.error(f"{field} came out as {shown(first['input'])}: {first['msg']}") from error
 
 
-def _load(source: Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
+def _load(source: Path | str | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
     if isinstance(source, Mapping):
         return source, "config.json", ""
+    source = Path(source)
     path = source / "config.json" if source.is_dir() else source
     stem = path.parent.name if path.name == "config.json" else path.stem.removesuffix("_config")
     try:
@@ -282,8 +283,9 @@ def _outside_layers(
     narrow = f.maybe("word_embed_proj_dim", "embedding_size", "embedding_dim")
     if narrow is not None and narrow != hidden_size:
         raise f.unsupported("word_embed_proj_dim", "an embedding narrower than the layers")
-    if f.maybe("hidden_size_per_layer_input") is None:
-        f.mark("vocab_size_per_layer_input")
+    f.mark("vocab_size_per_layer_input")  # of no effect without hidden_size_per_layer_input
+    if f.maybe("hidden_size_per_layer_input") is not None:
+        raise f.unsupported("hidden_size_per_layer_input", "per-layer embeddings")
     if family.learned_positions is not None:
         extra += (f.integer(*_POSITIONS) + family.learned_positions) * hidden_size
     if f.flag("lm_head_bias", default=family.lm_head_bias) and not tied:

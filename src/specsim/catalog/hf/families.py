@@ -100,6 +100,12 @@ FAMILIES: dict[str, Family] = {
     "mimov2": replace(_LLAMA, router_bias=True, defaults={"head_dim": 192, "v_head_dim": 128}),
     "bailingmoe": _LLAMA,
     "bailingmoev2": replace(_DEEPSEEK, qk_norm="per_head"),
+    "hyperclovax": _LLAMA,
+    "youtu": replace(_LLAMA, tied=True),
+    "bitnet": _LLAMA,
+    "jais2": _ALL_BIASES,
+    "graniteswa": replace(_LLAMA, sinks=True),
+    "granitemoeswa": replace(_LLAMA, sinks=True),
     "cwm": replace(_LLAMA, defaults={"head_dim": 128}),
     # Qwen
     "qwen": _QWEN2,
@@ -115,12 +121,14 @@ FAMILIES: dict[str, Family] = {
     "gemma": _GEMMA,
     "gemma2": replace(_GEMMA, norms=4, window_pattern=2),
     "gemma3": replace(_GEMMA, norms=4, qk_norm="per_head", window_pattern=6),
+    "vaultgemma": _GEMMA,
     "gemma4": replace(_GEMMA, norms=4, qk_norm="per_head", window_pattern=6),
     # Phi
     "phi": replace(_ALL_BIASES, norms=2, lm_head_bias=True),  # one LayerNorm: parallel block
     "phi3": _LLAMA,
     "phi3small": replace(_LLAMA, tied=None),
     "phi4mm": _LLAMA,
+    "phi4multimodal": _LLAMA,
     "phimoe": replace(_LLAMA, norms=4, defaults={"num_key_value_heads": 8}),
     # GPT-2 and its age
     "gpt2": replace(_ALL_BIASES, tied=True, learned_positions=0),
@@ -208,7 +216,9 @@ REFUSED: dict[str, str] = {
     "deepseekv41": "DeepSeek-V4.1 attention is not modelled",
     "mlpspeculator": "an MLP speculator is not modelled",
     "gemma4assistant": "a drafter that reads its target's KV cache is not read from a config.json",
-    "gpt1": "GPT-1 is not modelled",
+    "openaigpt": "GPT-1 is not modelled",
+    "jetmoe": "a mixture of attention heads is not modelled",
+    "diffllama": "differential attention is not modelled",
 }
 
 _NOT_A_DECODER = re.compile(

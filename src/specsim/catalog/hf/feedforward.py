@@ -41,6 +41,7 @@ def feed_forward(
     """Return the feed-forward of every layer."""
     config = f.child("ffn_config")  # DBRX and MPT nest theirs
     where = config if config is not None else f
+    where.mark("hidden_size")
     experts = _expert_counts(where, n_layers)
     if max(experts) <= 1:  # Hunyuan writes 1 for a dense model
         f.mark(*_TOPK, *_EXPERT_WIDTH, *_SHARED_EXPERTS, "enable_moe_block", "mlp_only_layers")
@@ -98,6 +99,9 @@ def _gated(f: Fields, family: Family, name: str) -> bool:
         "hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "activation",
         "act_fn",
     )  # fmt: skip
+    nested = f.child("ffn_config")
+    if nested is not None and "glu" in nested.text("ffn_type"):
+        return True
     if f.has("mlp_type"):
         return f.text("mlp_type") in ("gated", "swiglu", "llama")
     if f.has("gated_mlp", "use_gated_mlp", "is_gated_act", "glu_mlp"):
@@ -204,9 +208,11 @@ def _shared_widths(
 
 def moe_layers(f: Fields, name: str, n_layers: int) -> list[bool]:
     """Tell for each layer whether it has experts, from whichever field says so."""
-    types = f.listing("mlp_layer_types", length=n_layers)
+    types = f.texts("mlp_layer_types", length=n_layers)
     frequency = f.get("moe_layer_freq")
-    first_dense = f.integer("first_k_dense_replace", "num_dense_layers", default=0, low=0)
+    first_dense = f.integer(
+        "first_k_dense_replace", "num_dense_layers", "moe_layer_num_skipped", default=0, low=0
+    )
     if types is not None:
         known = {"dense": False, "sparse": True, "moe": True, "hash_moe": True}
         unknown = [t for t in types if t not in known]
@@ -219,7 +225,7 @@ def moe_layers(f: Fields, name: str, n_layers: int) -> list[bool]:
         return [bool(flag) for flag in flags]
     if f.has("moe_layers_enum"):
         text = f.text("moe_layers_enum")
-        if not all(part.strip().isdigit() for part in text.split(",")):
+        if not all(part.strip().isdecimal() for part in text.split(",")):
             raise f.bad("moe_layers_enum", "layer numbers with commas between them")
         chosen = {int(part) for part in text.split(",")}
         f.mark("moe_every_n_layer", "moe_layer_offset", "use_moe")

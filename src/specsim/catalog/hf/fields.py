@@ -43,7 +43,11 @@ _HARMLESS = re.compile(
     r"|projector_|use_flash|_attn_impl|attn_impl|encoder_no_repeat|pooling_|base_model|swiglu_"
     r"|softmax_aux|moe_router|moe_gate_no|num_hash_layers|hc_eps|hc_sinkhorn|index_share_for_mtp"
     r"|index_rope|indexer_rope|ignored_layers|layerwise|mlp_memory|linear_lower_bound|expert_dtype"
-    r"|swa_rope|local_rope|global_rope|use_cache|max_window|language_model_only)"
+    r"|swa_rope|local_rope|global_rope|use_cache|max_window|language_model_only|scale_|num_expert_group"
+    r"|moe_renormalize|moe_gate$|moe_norm_gate|moe_use_hard|moe_all_to_all|moe_multimodal|moe_drop"
+    r"|moe_token_dropping|moe_random|moe_normalize|moe_aux|moe_orthogonal|moe_dense_experts_token"
+    r"|enable_moe_fp32|enable_expert_tensor|shared_moe_mode|mamba_inner|use_grouped_topk"
+    r"|moe_shared_expert_overlap|expert_selection_fn)"
 )
 
 
@@ -185,6 +189,14 @@ class Fields:
         name = next(n for n in names if self.data.get(n) is not None)
         return [self.whole(name, v, low=0) for v in values]
 
+    def texts(self, *names: str, length: int | None = None) -> list[str] | None:
+        """Return a list of strings."""
+        values = self.listing(*names, length=length)
+        if values is not None and not all(isinstance(v, str) for v in values):
+            name = next(n for n in names if self.data.get(n) is not None)
+            raise self.bad(name, "a list of names")
+        return values
+
     def per_layer(
         self, *names: str, length: int, default: int | None = None, low: int = 1
     ) -> list[int]:
@@ -224,7 +236,8 @@ class Fields:
             For a model_type that is not known: refuse every unread field that holds something,
             unless it is known to be harmless.
         """
-        for name, value in self.data.items():
+        for key, value in self.data.items():
+            name = str(key)
             if name in self._read or _trivial(value) or _HARMLESS.search(name):
                 continue
             if _COSTLY.search(name) or (strict and not _COMMON.search(name)):
@@ -255,7 +268,7 @@ def _trivial(value: Any) -> bool:
         return value in ("", "none", "None")
     if isinstance(value, Sequence | Mapping):
         return len(value) == 0
-    return value is None or value is False or value == 0
+    return value is None or value is False or value in (0, -1)
 
 
 def shown(value: Any) -> str:

@@ -8,6 +8,9 @@ from specsim.catalog.hf.fields import Fields, shown
 from specsim.schema.model import CompressedAttention, Indexer
 
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+LATENT_FIELDS = (
+    "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+)  # fmt: skip
 # Latent configs also state these; they follow from the latent fields or do not apply.
 KV_MARKS = (
     "num_key_value_heads", "num_kv_heads", "head_dim", "qk_head_dim", "mla_scale_q_lora",
@@ -51,7 +54,7 @@ def indexers(f: Fields, n: int) -> list[Indexer | None]:
 
 def _shared_selection(f: Fields, n: int) -> list[bool]:
     """Tell for each layer whether it reuses the selection of an earlier one (GLM-5.2)."""
-    types = f.listing("indexer_types", length=n)
+    types = f.texts("indexer_types", length=n)
     frequency = f.integer("index_topk_freq", default=1)
     offset = f.integer("index_skip_topk_offset", default=2, low=0)
     pattern = f.get("index_topk_pattern")
@@ -64,7 +67,7 @@ def _shared_selection(f: Fields, n: int) -> list[bool]:
     if types is None:
         # vLLM 0.32, models/deepseek_v2.py: max(layer - offset + 1, 0) % freq != 0
         return [max(i - offset + 1, 0) % frequency != 0 for i in range(n)]
-    if set(map(str, types)) - {"full", "shared"}:
+    if set(types) - {"full", "shared"}:
         raise f.bad("indexer_types", "'full' or 'shared' per layer")
     return [kind == "shared" for kind in types]
 
@@ -119,7 +122,7 @@ def _compress_ratios(f: Fields, n_layers: int) -> list[int]:
     ratios = f.integers("compress_ratios", length=n_layers)
     if ratios is None:
         rates = f.child("compress_rates")
-        names = f.listing("layer_types", length=n_layers)
+        names = f.texts("layer_types", length=n_layers)
         if names is None:
             raise f.missing("compress_ratios", "layer_types")
         by_name = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from specsim.schema.results import (
     AcceptanceCurvePoint,
@@ -90,10 +93,10 @@ def prediction(**changes: Any) -> Prediction:
         ),
         "points": tuple(point(*pair) for pair in zip(LOADS, SPEEDUPS, strict=True)),
         "crossover": Crossover("crosses", 186.3, 186.3, 140.2, 262.0, ((1, 186.3),), (1, 512)),
-        "break_even": tuple(
-            BreakEven(load, 1 + min(load, 500) / 170, min(load, 500) / 600, min(load, 500) / 680)
-            for load in LOADS[:-1]
-        ) + (BreakEven(512, None, None, None),),
+        "break_even": (
+            *(BreakEven(load, 1 + load / 170, load / 600, load / 680) for load in LOADS[:-1]),
+            BreakEven(512, None, None, None),
+        ),
         "best_k": tuple(BestK(load, max(6 - i, 0), s) for i, (load, s) in
                         enumerate(zip(LOADS, SPEEDUPS, strict=True))),
         "acceptance_curve": tuple(
@@ -108,3 +111,15 @@ def prediction(**changes: Any) -> Prediction:
         "provenance": {"basis": {"measured": 12, "assumed": 3}, "specsim": "0.1.0"},
     }  # fmt: skip
     return Prediction(**{**values, **changes})
+
+
+@pytest.fixture
+def make_prediction() -> Callable[..., Prediction]:
+    """Return the builder of the prediction, which takes fields to change."""
+    return prediction
+
+
+@pytest.fixture
+def make_point() -> Callable[[float, float], Point]:
+    """Return the builder of a point from its load and speedup."""
+    return point

@@ -1,0 +1,55 @@
+"""The page of the command line is current and complete."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from specsim.cli import group
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "cli.md"
+
+
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from commands(child, f"{path} {name}")
+
+
+COMMANDS = dict(commands(group, "specsim"))
+
+
+def test_the_page_is_current() -> None:
+    made = runpy.run_path(str(ROOT / "tools" / "make_cli_docs.py"))["page"]()
+    assert PAGE.read_text(encoding="utf-8") == made, "run `make docs`"
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_and_flag_has_help_and_is_on_the_page(path: str) -> None:
+    command, text = COMMANDS[path], PAGE.read_text(encoding="utf-8")
+    assert command.help
+    assert f" {path}\n" in text
+    section = text[text.index(f" {path}\n") :]
+    for param in command.params:
+        if isinstance(param, click.Option):
+            assert param.help, f"{path} {param.opts} has no help"
+            for flag in param.opts:
+                assert re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", section), flag
+
+
+def test_what_the_readme_names_exists() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (ROOT / target).exists(), target
+    for name in re.findall(r"examples/[\w.-]+\.yaml", text):
+        assert (ROOT / name).is_file(), name
