@@ -84,7 +84,7 @@ def sign_row(case: Case, sign: Sign) -> tuple[str, ...]:
         if point.concurrency is None
         else f"{point.concurrency:g} requests"
     )
-    measured = sign.measured or "no comparison"
+    measured: str = sign.measured or "no comparison"
     if sign.measured_speedup is not None:
         measured += f", {sign.measured_speedup:.2f}"
     return (
@@ -123,8 +123,8 @@ def replay_section() -> str:
         [
             REPLAY,
             f"Reports of physics that state an acceptance: **{right} of {counted}** signs right. "
-            f"With those on the choice of k: {all_right} of {all_counted}. With an acceptance that "
-            f"is filled in from a bundled profile: {extra_right} of {extra_counted}, not counted.\n",
+            f"With those on the choice of k: {all_right} of {all_counted}. With an acceptance "
+            f"filled in from a bundled profile: {extra_right} of {extra_counted}, not counted.\n",
             "### The acceptance is stated, or given with the report\n",
             table(COLUMNS, (sign_row(c, s) for c, s in stated)) + "\n",
             "### The acceptance is filled in from a bundled profile\n",

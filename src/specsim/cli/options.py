@@ -199,12 +199,10 @@ def scenario_command(
     """Make a command that takes a scenario in any of its forms and gets it as a `Request`."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        own = set(function.__code__.co_varnames[: function.__code__.co_argcount])
-
         @functools.wraps(function)
         def run(**params: Any) -> None:
-            flags = {key: params.pop(key) for key in list(params) if key not in own}
-            function(request=read_request(flags), **params)
+            names = ["scenario", *(str(option.name) for option in OPTIONS)]
+            function(request=read_request({name: params.pop(name) for name in names}), **params)
 
         for option in reversed(extra):
             run = option(run)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from specsim.analysis.verdict import verdict
+from specsim.schema.results import BaselinePoint, BreakEven, Crossover, Point, SpeculativePoint
+
+OFF = BaselinePoint(
+    batch=1.0, limited_by="load", step_ms=10.0, tpot_ms=10.0, ttft_ms=50.0, output_tok_s=100.0,
+    usd_per_mtok=None, usd_per_mtok_total=None, bound="memory", parts_ms={},
+)  # fmt: skip
+ON = SpeculativePoint(
+    batch=1.0, limited_by="load", step_ms=12.0, draft_ms=1.0, verify_ms=11.0, host_ms=0.0,
+    tokens_per_step=2.0, verify_tokens=5.0, tpot_ms=6.0, itl_ms=12.0, ttft_ms=50.0,
+    output_tok_s=160.0, usd_per_mtok=None, usd_per_mtok_total=None, bound="memory", parts_ms={},
+)  # fmt: skip
+ALWAYS = Crossover("always", None, None, None, None, ((1.0, 256.0),), (1.0, 256.0))
+NEVER = Crossover("never", None, None, None, None, (), (1.0, 256.0))
+
+
+def point(load: float, speedup: float | None, *, rate: bool = False) -> Point:
+    return Point(
+        concurrency=None if rate else load,
+        request_rate=load if rate else None,
+        baseline=OFF,
+        speculative=ON,
+        speedup=speedup,
+        speedup_low=speedup,
+        speedup_high=speedup,
+        note="",
+    )
+
+
+def crosses(*wins: tuple[float, float]) -> Crossover:
+    load = wins[0][1] if wins[0][1] < 256.0 else wins[0][0]
+    return Crossover("crosses", load, load, None, None, wins, (1.0, 256.0))
+
+
+def test_on() -> None:
+    points = [point(1, 2.5), point(64, 1.2)]
+    found = verdict(points, ALWAYS, (), 0.6)
+    assert found.decision == "on"
+    assert found.reason == (
+        "from 1 to 64 concurrent requests it is 2.50x faster at best (at 1) and 1.20x faster at "
+        "the highest; no loss up to 256 concurrent requests"
+    )
+    ends = verdict(points, crosses((1.0, 90.0)), (), 0.6)
+    assert ends.reason.endswith("; the gain ends near 90 concurrent requests")
+
+
+def test_off_says_what_would_be_needed() -> None:
+    need = (BreakEven(8.0, 2.2, 0.5, 0.31), BreakEven(64.0, 3.0, 0.7, 0.52))
+    found = verdict([point(8, 0.9), point(64, 0.8)], NEVER, need, 0.38)
+    assert found.decision == "off"
+    assert "costs 20% at 64 concurrent requests" in found.reason
+    assert "a draft acceptance rate of 0.52 breaks even, and it is 0.38" in found.reason
+
+
+def test_off_where_nothing_would_be_enough() -> None:
+    found = verdict([point(64, 0.8)], NEVER, (BreakEven(64.0, None, None, None),), 0.38)
+    assert found.reason.startswith("at 64 concurrent requests ")
+    assert found.reason.endswith("there even full acceptance would not pay")
+
+
+def test_schedule() -> None:
+    found = verdict([point(1, 2.0), point(128, 0.8)], crosses((1.0, 60.0)), (), 0.6)
+    assert found.decision == "schedule"
+    assert found.reason == (
+        "it pays below about 60 concurrent requests (2.00x faster at 1) and costs above "
+        "(1.25x slower at 128): turn it off or draft fewer tokens there"
+    )
+
+
+def test_schedule_the_other_way_round() -> None:
+    points = [point(1, 0.8), point(128, 1.5)]
+    assert "it pays above 60 concurrent requests (1.50x faster at 128) and costs below" in (
+        verdict(points, crosses((60.0, 256.0)), (), 0.6).reason
+    )
+    middle = [point(1, 0.8), point(32, 1.5), point(128, 0.9)]
+    assert "it pays from 8 to 60 concurrent requests" in (
+        verdict(middle, crosses((8.0, 60.0)), (), 0.6).reason
+    )
+
+
+def test_several_intervals_are_named() -> None:
+    points = [point(1, 1.5), point(16, 0.8), point(256, 1.3)]
+    found = verdict(points, crosses((1.0, 4.0), (100.0, 256.0)), (), 0.6)
+    assert found.decision == "schedule"
+    assert "it pays at 1 to 4 and 100 to 256 concurrent requests" in found.reason
+
+
+@pytest.mark.parametrize("speedups", [(0.96, 1.04), (1.0, 1.0), (1.05, 0.95)])
+def test_neutral_is_five_percent_either_way(speedups: tuple[float, float]) -> None:
+    points = [point(1, speedups[0]), point(2, speedups[1])]
+    found = verdict(points, crosses((1.0, 1.5)), (), 0.6)
+    assert found.decision == "neutral"
+    assert "changes speed by less than 5%" in found.reason
+
+
+def test_some_neutral_and_a_gain_is_on_some_neutral_and_a_loss_is_off() -> None:
+    assert verdict([point(1, 1.3), point(8, 0.97)], crosses((1.0, 6.0)), (), 0.6).decision == "on"
+    assert verdict([point(1, 1.02), point(8, 0.7)], crosses((1.0, 2.0)), (), 0.6).decision == "off"
+
+
+def test_open_loop_speaks_of_rates() -> None:
+    found = verdict([point(0.5, 1.6, rate=True)], ALWAYS, (), 0.6)
+    assert found.reason.startswith("at 0.5 requests/s it is 1.60x faster")
+
+
+def unserved(load: float, *, off: bool, on: bool) -> Point:
+    note = "; ".join(
+        f"{name}: unstable at this rate, the largest stable rate is 9 requests/s (kv)"
+        for name, served in (("off", off), ("on", on))
+        if not served
+    )
+    return replace(
+        point(load, None, rate=True),
+        baseline=OFF if off else None,
+        speculative=ON if on else None,
+        note=note,
+    )
+
+
+def test_a_rate_that_nobody_serves_is_said() -> None:
+    found = verdict([unserved(99, off=False, on=False)], NEVER, (), 0.6)
+    assert found.decision == "off"
+    assert "no load of this list can be served: off: unstable at this rate" in found.reason
+
+
+def test_a_rate_that_only_the_off_arm_serves_is_a_loss() -> None:
+    only = verdict([unserved(16, off=True, on=False)], crosses((1.0, 10.0)), (), 0.6)
+    assert only.decision == "off"
+    assert "cannot serve 16 requests/s" in only.reason
+    both = [point(1, 1.6, rate=True), unserved(16, off=True, on=False)]
+    found = verdict(both, crosses((1.0, 10.0)), (), 0.6)
+    assert found.decision == "schedule"
+    assert "inf" not in found.reason
+
+
+def test_a_rate_that_only_the_on_arm_serves_is_a_gain() -> None:
+    points = [point(1, 1.6, rate=True), unserved(16, off=False, on=True)]
+    found = verdict(points, ALWAYS, (), 0.6)
+    assert found.decision == "on"
+    assert "inf" not in found.reason
