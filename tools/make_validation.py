@@ -82,7 +82,7 @@ def sign_row(case: Case, sign: Sign) -> tuple[str, ...]:
     load = (
         f"{point.request_rate:g} req/s"
         if point.concurrency is None
-        else f"{point.concurrency:g} requests"
+        else f"{point.concurrency:g} in flight"
     )
     measured: str = sign.measured or "no comparison"
     if sign.measured_speedup is not None:

@@ -39,7 +39,8 @@ def layer_s(rows: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("rows", "measured"), [(64, 1.11), (128, 1.12), (192, 1.21), (256, 1.35), (512, 1.76), (1024, 3.42)]
+    ("rows", "measured"),
+    [(64, 1.11), (128, 1.12), (192, 1.21), (256, 1.35), (512, 1.76), (1024, 3.42)],
 )
 def test_verify_ramp_of_an_8b_layer(rows: int, measured: float) -> None:
     # aiconfigurator-core 0.12.0, T(m) / T(1); scatter between shapes is 12 to 18 % at the 90th

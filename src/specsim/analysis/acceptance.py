@@ -11,6 +11,7 @@ import numpy as np
 from specsim.analysis.constants import Constants
 from specsim.catalog.acceptance import at_temperature, decay, load_profile, profile_ids
 from specsim.catalog.general import load_general
+from specsim.catalog.models import canonical_id
 from specsim.errors import UsageError
 from specsim.physics import acceptance as law
 from specsim.physics.cost import Num
@@ -152,6 +153,12 @@ def acceptance_model(
         profile = load_profile(given.profile, search=search)
         point, notes = at_temperature(profile, scenario.workload.temperature)
         warnings += notes
+        measured_on = profile.target and (canonical_id(profile.target) or profile.target)
+        here = canonical_id(scenario.target.model) or scenario.target.model
+        if measured_on and measured_on != here:
+            warnings.append(
+                f"acceptance profile {profile.id} was measured on {profile.target}, not on {here}"
+            )
         if given.proposal_rate is None and point.proposal_rate is not None:
             proposal = point.proposal_rate
         known, length, length_k = _from_profile(point, k)

@@ -25,8 +25,9 @@ def intervals_above_one(loads: Array, speedup: Array) -> list[tuple[float, float
 
     Examples
     --------
-    >>> intervals_above_one(np.array([1.0, 10.0, 100.0]), np.array([2.0, 1.5, 0.5]))
-    [(1.0, 31.622776601683793)]
+    >>> [(low, high)] = intervals_above_one(np.array([1.0, 10, 100]), np.array([2.0, 1.5, 0.5]))
+    >>> low, round(high, 3)
+    (1.0, 31.623)
     """
     above = speedup > 1.0
     found: list[tuple[float, float]] = []

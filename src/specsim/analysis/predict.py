@@ -277,16 +277,16 @@ def _kv_arm(deployment: Deployment, arm: Arm) -> KvArm:
 def _late_warnings(deployment: Deployment, arms: Pair, kv: KvResult) -> tuple[str, ...]:
     """Return warnings that need the prediction: the cache circle, the limit of graphs."""
     found = list(dict.fromkeys(arms.baseline.budget.notes + arms.speculative.budget.notes))
+    asked = max(deployment.scenario.load.concurrency or (0.0,))
     for name, arm in (("off", arms.baseline), ("on", arms.speculative)):
         most, why = largest_batch(arm, arms.workload)
-        if why == "kv":
+        if why == "kv" and most < asked:
             found.append(
                 f"with speculation {name} the KV cache holds {most:g} requests of this length at a "
-                f"time, fewer than max_num_seqs {arm.max_num_seqs}"
+                "time: above that they wait"
             )
     limit = float(arms.speculative.overheads.max_graph_tokens)
     cliff = math.floor(limit / float(np.max(arms.speculative.verify_tokens)))
-    asked = max(deployment.scenario.load.concurrency or (0.0,))
     if 0 < limit and cliff < min(asked, arms.speculative.max_num_seqs):
         found.append(
             f"above {cliff} requests a speculative step has more than {limit:g} tokens and runs "

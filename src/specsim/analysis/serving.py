@@ -17,7 +17,10 @@ from specsim.schema.scenario import Workload
 
 _SMALLEST_CHUNK = 16.0
 """Prompt tokens that a step always has room for, however many drafts are in it."""
-_RATE_GRID = 240
+_RATE_GRID = 300
+_BELOW_ONE = 100
+"""Of these, batches below one request in flight, from the rarest that is told apart from none."""
+_RAREST = 1e-7
 
 
 @dataclass(frozen=True)
@@ -218,14 +221,15 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
     rate = B / (steps T(B) + B excess). Below one request in flight the step is that of one.
     """
     most, why = largest_batch(arm, workload)
-    below = np.linspace(0.005, 1.0, 24)
+    below = np.concatenate([[0.0], np.geomspace(_RAREST, 1.0, _BELOW_ONE - 1)])
     above = np.geomspace(1.0, max(most, 1.0 + 1e-9), _RATE_GRID - below.size + 1)[1:]
     batches = np.concatenate([below, above])
     running = np.maximum(batches, 1.0)
     step = arm.step(running, mean_context(workload))
     step_s = np.atleast_1d(step.total.total_s)
     prompt = prefill(arm, workload, running, step_s)
-    steps = np.maximum(workload.output_tokens - 1.0, 1e-9) / step.tokens
+    # An answer of one token decodes nothing; a thousandth of a step keeps its batch defined.
+    steps = np.maximum(workload.output_tokens - 1.0, 1e-3) / step.tokens
     rates = batches / (steps * step_s + batches * prompt.excess_s)
     busy_s = step_s / np.maximum(1.0 - rates * prompt.excess_s, 1e-9)
     rising = np.maximum.accumulate(rates, axis=-1)

@@ -65,24 +65,25 @@ def _schedule_reason(scored: Sequence[Point], crossover: Crossover, unit: str) -
     if crossover.load is None:
         return f"it gives {gain} and {loss} {unit}: switch it by load"
     if len(crossover.wins) > 1:
-        where = " and ".join(f"{a:.3g} to {b:.3g}" for a, b in crossover.wins)
+        where = " and ".join(f"{_about(a)} to {_about(b)}" for a, b in crossover.wins)
         return f"it pays at {where} {unit} ({gain}) and not outside ({loss})"
     low, high = crossover.wins[0]
     if low > crossover.searched[0]:
         if high >= crossover.searched[1]:
-            return f"it pays above {low:.3g} {unit} ({gain}) and costs below ({loss})"
-        return f"it pays from {low:.3g} to {high:.3g} {unit} ({gain}) and costs outside ({loss})"
+            return f"it pays above {_about(low)} {unit} ({gain}) and costs below ({loss})"
+        where = f"{_about(low)} to {_about(high)} {unit}"
+        return f"it pays from {where} ({gain}) and costs outside ({loss})"
     return (
-        f"it pays below about {crossover.load:.3g} {unit} ({gain}) and costs above ({loss}): "
+        f"it pays below about {_about(crossover.load)} {unit} ({gain}) and costs above ({loss}): "
         "turn it off or draft fewer tokens there"
     )
 
 
 def _limit(crossover: Crossover, unit: str) -> str:
     if crossover.load is not None and crossover.load > crossover.wins[0][0]:
-        return f"; the gain ends near {crossover.load:.3g} {unit}"
+        return f"; the gain ends near {_about(crossover.load)} {unit}"
     if crossover.state == "always":
-        return f"; no loss up to {crossover.searched[1]:.4g} {unit}"
+        return f"; no loss up to {crossover.searched[1]:.3g} {unit}"
     return ""
 
 
@@ -121,6 +122,15 @@ def _times(point: Point) -> str:
         return "not served at all"
     if math.isinf(speedup):
         return "the only way to serve"
+    if abs(speedup - 1.0) < 0.005:
+        return "level"
     if speedup >= 1:
         return f"{speedup:.2f}x faster"
     return f"{1 / speedup:.2f}x slower"
+
+
+def _about(load: float) -> str:
+    """Return a load to two digits, since its band is wider than that; whole loads as they are."""
+    if load == round(load):
+        return f"{load:.0f}"
+    return f"{float(f'{load:.2g}'):g}"

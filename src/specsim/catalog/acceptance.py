@@ -58,7 +58,9 @@ def load_profile(profile_id: str, *, search: Sequence[Path] = ()) -> AcceptanceP
     """Return an acceptance profile by id; the user's own win over the shipped."""
     known = {**_shipped(), **_own(search)}
     if profile_id not in known:
-        raise not_found("acceptance profile", profile_id, known, "specsim profiles list")
+        raise not_found(
+            "acceptance profile", profile_id, known, "specsim profiles list --acceptance"
+        )
     return known[profile_id]
 
 

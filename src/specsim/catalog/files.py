@@ -25,7 +25,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def data_dir(name: str) -> Path:
-    """Return the folder of shipped data: 'hardware_profiles', 'models', 'drafters', 'engines' ..."""
+    """Return the folder of shipped data: 'hardware_profiles', 'models', 'engines' ..."""
     if name != "hardware_profiles":
         return Path(__file__).parent / "data" / name
     packaged = Path(__file__).parents[1] / "_data" / name
@@ -39,7 +39,9 @@ def user_paths(search: Sequence[Path] = ()) -> list[Path]:
     paths += [Path(p) for p in os.environ.get("SPECSIM_CATALOG", "").split(os.pathsep) if p]
     for path in paths:
         if not path.exists():
-            raise NotFoundError(f"catalog path {str(path)!r} does not exist; give a file or a folder")
+            raise NotFoundError(
+                f"catalog path {str(path)!r} does not exist; give a file or a folder"
+            )
     # platformdirs costs 20 ms; its Linux answer is the common case and is checked first by name.
     from platformdirs import user_config_path
 

@@ -186,7 +186,9 @@ def split_commands(text: str) -> list[list[str]]:
     """Split shell text into commands of words; continuations, quotes and variables resolved."""
     text = re.sub(r"\\[ \t]*\r?\n", " ", text.replace("\r\n", "\n"))
     lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
-    lexer = shlex.shlex("\n".join(lines).strip(), posix=True, punctuation_chars=_SEPARATORS)
+    lexer = shlex.shlex(
+        _with_quoted_json("\n".join(lines).strip()), posix=True, punctuation_chars=_SEPARATORS
+    )
     lexer.whitespace_split = True
     lexer.whitespace = " \t\r\f\v"
     lexer.commenters = ""
@@ -195,6 +197,37 @@ def split_commands(text: str) -> list[list[str]]:
     except ValueError as error:
         raise UsageError(f"the command has an unclosed quote or escape ({error})") from error
     return _with_variables(_commands(words))
+
+
+def _with_quoted_json(text: str) -> str:
+    """Quote JSON objects that stand bare: a command pasted into quotes loses its own.
+
+    `-sc {"method": "eagle3"}` is one word to whoever wrote it; a shell would drop its quotes and
+    split it at the space. Braces inside quotes are left alone.
+    """
+    out: list[str] = []
+    quote = ""
+    i = 0
+    while i < len(text):
+        end = i + 1
+        if not quote and text[i] == "{" and text[i + 1 :].lstrip()[:1] == '"':
+            end = _end_of_object(text, i)
+            out.append(shlex.quote(text[i:end]) if end > i + 1 else text[i])
+        else:
+            if text[i] in "\"'" and quote in ("", text[i]):
+                quote = "" if quote else text[i]
+            out.append(text[i])
+        i = end
+    return "".join(out)
+
+
+def _end_of_object(text: str, start: int) -> int:
+    """Return the end of the JSON object that starts here, or start + 1 if it does not end."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, start)
+    except ValueError:
+        return start + 1
+    return end
 
 
 def _commands(words: Sequence[str]) -> list[list[str]]:

@@ -18,7 +18,11 @@ class Record(BaseModel):
     """An immutable, strict record: an unknown key, a NaN or an infinity is an error."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        defer_build=True,  # a command builds only the records that it reads
     )
 
 

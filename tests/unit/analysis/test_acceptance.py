@@ -97,9 +97,7 @@ def test_the_v2_runner_verifies_filler_drafts() -> None:
 
 def test_a_tree_divides_by_what_it_drafts() -> None:
     tree = {"topk": 4, "num_draft_tokens": 22}
-    found = model(
-        {"draft_acceptance_rate": 0.1}, method="eagle3", k=3, engine="sglang", tree=tree
-    )
+    found = model({"draft_acceptance_rate": 0.1}, method="eagle3", k=3, engine="sglang", tree=tree)
     assert found.result().acceptance_length == pytest.approx(1 + 0.1 * 21)
     assert found.verify_tokens(3.0) == 22.0
 
@@ -172,8 +170,6 @@ def test_published_pair_is_bundled_and_interpolated() -> None:
     assert pairs, "0.81 at temperature 0 and 0.38 at 1 is a published pair"
     profile = load_profile(pairs[0])
     measured_k = next(p.num_speculative_tokens for p in profile.points) or 4
-    half = model(
-        {"profile": pairs[0]}, method=profile.method, k=measured_k, temperature=0.5
-    )
+    half = model({"profile": pairs[0]}, method=profile.method, k=measured_k, temperature=0.5)
     assert half.result().draft_acceptance_rate == pytest.approx((0.81 + 0.38) / 2, abs=0.02)
     assert any("interpolated" in w or "between" in w for w in half.warnings)

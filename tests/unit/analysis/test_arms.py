@@ -89,9 +89,7 @@ def test_rows_and_passes(name: str, first_rows: Any, later: Any, head_rows: Any)
         ("p_eagle", "0.33", False),
     ],
 )
-def test_a_draft_model_of_the_v2_runner_has_no_graphs(
-    name: str, version: str, eager: bool
-) -> None:
+def test_a_draft_model_of_the_v2_runner_has_no_graphs(name: str, version: str, eager: bool) -> None:
     assert plan(name, engine__version=version)[0].eager is eager
 
 
@@ -134,9 +132,7 @@ def test_only_the_proposer_that_is_used_costs() -> None:
 
 def test_host_times_can_be_set() -> None:
     arm = speculative_arm(
-        deployment(
-            engine__host_ms=7.0, engine__speculative_host_ms=3.0, engine__draft_host_ms=0.5
-        )
+        deployment(engine__host_ms=7.0, engine__speculative_host_ms=3.0, engine__draft_host_ms=0.5)
     )
     assert arm.overheads.host_s == pytest.approx(7e-3)
     assert arm.overheads.speculative_host_s == pytest.approx(3e-3)
@@ -195,9 +191,7 @@ def test_pipeline_stages_run_groups() -> None:
 
 
 def adaptive(**overrides: Any) -> Arm:
-    return speculative_arm(
-        method("dspark", speculation__adaptive_verification=True, **overrides)
-    )
+    return speculative_arm(method("dspark", speculation__adaptive_verification=True, **overrides))
 
 
 def test_adaptive_verification_shortens_with_the_batch() -> None:
@@ -209,10 +203,11 @@ def test_adaptive_verification_shortens_with_the_batch() -> None:
 
 def test_adaptive_verification_is_never_slower_per_token() -> None:
     loads = np.array([1.0, 16.0, 128.0, 512.0])
-    chosen, fixed = adaptive().step(loads, 512.0), speculative_arm(method("dspark")).step(loads, 512.0)
-    assert np.all(
-        chosen.tokens / chosen.total.total_s >= fixed.tokens / fixed.total.total_s - 1e-9
+    chosen, fixed = (
+        adaptive().step(loads, 512.0),
+        speculative_arm(method("dspark")).step(loads, 512.0),
     )
+    assert np.all(chosen.tokens / chosen.total.total_s >= fixed.tokens / fixed.total.total_s - 1e-9)
 
 
 def test_samples_stand_on_a_leading_axis() -> None:

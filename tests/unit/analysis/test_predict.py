@@ -194,9 +194,7 @@ def test_open_loop_has_rates_and_says_what_is_too_much() -> None:
 def test_rates_around_the_largest_stable_one() -> None:
     note = predict(scenario({"load.request_rate": (500.0,)})).points[0].note
     largest = float(note.split("largest stable rate is ")[1].split()[0])
-    below, above = predict(
-        scenario({"load.request_rate": (largest * 0.98, largest * 1.02)})
-    ).points
+    below, above = predict(scenario({"load.request_rate": (largest * 0.98, largest * 1.02)})).points
     assert below.baseline is not None
     assert np.isfinite(below.baseline.output_tok_s)
     assert above.baseline is None
@@ -212,9 +210,7 @@ def test_a_crossing_in_open_loop_is_no_artefact_of_saturation() -> None:
 
 
 def test_without_speculation() -> None:
-    found = predict(
-        load_scenario({"target": BASE["target"], "hardware": BASE["hardware"]})
-    )
+    found = predict(load_scenario({"target": BASE["target"], "hardware": BASE["hardware"]}))
     assert found.acceptance is None
     assert found.crossover is None
     assert all(p.speculative is None and p.speedup is None for p in found.points)

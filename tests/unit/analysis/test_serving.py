@@ -199,3 +199,18 @@ def test_both_kinds_of_load_agree_at_one_request_in_flight() -> None:
     rarely = float(curve.rates[0])
     assert curve.at(rarely, curve.itl_s)[0] == pytest.approx(float(alone.itl_s[0]), rel=1e-3)
     assert curve.at(rarely, curve.ttft_s)[0] == pytest.approx(float(alone.ttft_s[0]), rel=1e-3)
+
+
+def test_answers_of_one_token_have_a_time_per_token_in_an_open_loop() -> None:
+    alone = Workload(input_tokens=1000, output_tokens=1)
+    curve = open_loop(arm(), alone)
+    # Prompts of 30 ms: at one a second the step is that of a request alone, 10.1 ms.
+    assert curve.at(1.0, curve.itl_s)[0] == pytest.approx(10.1e-3, rel=0.1)
+
+
+def test_the_rarest_request_is_alone() -> None:
+    # Two tokens after a long prompt: .005 in flight is 17 % of the time in prefill.
+    short = Workload(input_tokens=20_000, output_tokens=2)
+    curve = open_loop(arm(prefill_tokens=20_000.0), short)
+    assert curve.at(1e-6, curve.itl_s)[0] == pytest.approx(10.1e-3, rel=1e-3)
+    assert curve.at(1e-6, curve.batches)[0] < 1e-4

@@ -42,9 +42,7 @@ def test_a_conditional_rate_never_exceeds_one() -> None:
 
 
 def test_published_vector_gives_its_published_lengths() -> None:
-    assert law.lengths_by_k(GSM8K) == pytest.approx(
-        [1.0, 1.667, 2.098, 2.372, 2.552, 2.665]
-    )
+    assert law.lengths_by_k(GSM8K) == pytest.approx([1.0, 1.667, 2.098, 2.372, 2.552, 2.665])
     # Reported 1.70 / 2.13 / 2.39 / 2.67 at k = 1, 2, 3, 5: within the two percent of its logs.
     for k, reported in ((1, 1.70), (2, 2.13), (3, 2.39), (5, 2.67)):
         assert law.length(np.array(GSM8K[:k])) == pytest.approx(reported, rel=0.02)
@@ -61,9 +59,7 @@ def test_first_rate_undoes_the_length(decay: float, k: int) -> None:
 
 @pytest.mark.parametrize("k", [1, 4])
 def test_lengths_outside_the_possible_are_clipped(k: int) -> None:
-    found = law.first_rate_from_length(
-        target_length=np.array([0.5, k + 3.0]), decay=1.0, k=k
-    )
+    found = law.first_rate_from_length(target_length=np.array([0.5, k + 3.0]), decay=1.0, k=k)
     assert found == pytest.approx([0.0, 1.0], abs=1e-6)
 
 
@@ -118,7 +114,5 @@ def test_best_verify_length_weighs_tokens_against_time() -> None:
     free = np.array([1.0, 1.0, 1.0, 1.0])
     dear = np.array([1.0, 2.0, 3.0, 4.0])
     middling = np.array([1.0, 1.2, 1.4, 1.9])
-    chosen = law.best_verify_length(
-        lengths=lengths, step_time_s=np.stack([free, dear, middling])
-    )
+    chosen = law.best_verify_length(lengths=lengths, step_time_s=np.stack([free, dear, middling]))
     assert chosen.tolist() == [3, 0, 2]

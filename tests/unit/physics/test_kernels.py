@@ -17,9 +17,7 @@ TABLE = AllReduceTable(
 
 def test_gemm_by_hand() -> None:
     # 100 rows through 2000 x 1000 in 2 bytes: 4 MB of weights, 0.2 MB in, 0.4 MB out; 0.4 GFLOP.
-    cost = kernels.gemm(
-        rows=100, out_features=2000, in_features=1000, weight_bytes=2.0, rates=EASY
-    )
+    cost = kernels.gemm(rows=100, out_features=2000, in_features=1000, weight_bytes=2.0, rates=EASY)
     assert float(cost.memory_s) == pytest.approx(4.6e-6)
     assert float(cost.compute_s) == pytest.approx(0.4e-6)
     assert float(cost.host_s) == 5e-6
