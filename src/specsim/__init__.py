@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from specsim.analysis.predict import predict
     from specsim.analysis.predict import predict_crossover as crossover
     from specsim.catalog.scenario import load_scenario
+    from specsim.validate.summary import validate
 
 __version__ = "0.1.0"
 
@@ -22,9 +23,10 @@ _PUBLIC = {
     "kv_budget": ("specsim.analysis.predict", "kv_result"),
     "load_scenario": ("specsim.catalog.scenario", "load_scenario"),
     "predict": ("specsim.analysis.predict", "predict"),
+    "validate": ("specsim.validate.summary", "validate"),
 }
 
-__all__ = ["crossover", "kv_budget", "load_scenario", "predict"]
+__all__ = ["crossover", "kv_budget", "load_scenario", "predict", "validate"]
 
 
 def __getattr__(name: str) -> Any:

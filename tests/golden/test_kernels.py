@@ -109,7 +109,7 @@ def test_all_reduce_of_hopper(size: int, kib: float, measured_us: float) -> None
 def test_knee_lies_between_one_and_three_hundred_tokens() -> None:
     # Published: the knee is at 128 to 256 tokens on every data-centre GPU.
     rows = np.arange(1, 600)
-    ramp = np.array([layer_s(m) for m in rows]) / layer_s(1)
+    ramp = np.array([layer_s(float(m)) for m in rows]) / layer_s(1)
     tenth = int(rows[np.argmax(ramp >= 1.1)])
     half = int(rows[np.argmax(ramp >= 1.5)])
     assert 100 <= tenth <= 200

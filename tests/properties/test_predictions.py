@@ -275,7 +275,7 @@ def test_both_kinds_of_load_agree_at_one_request_in_flight(question: dict[str, A
     question["workload"]["output_tokens"] = 2000
     arms = both(resolved(question))
     for arm in (arms.baseline, arms.speculative):
-        rare = np.array([float(open_loop(arm, arms.workload).rates[0])])
+        rare = np.array([float(open_loop(arm, arms.workload).rates[1])])
         seldom, _ = service_at_rates(arm, arms.workload, rare)
         alone = closed_loop(arm, arms.workload, np.array([1.0]))
         assert seldom.itl_s == pytest.approx(alone.itl_s, rel=0.03)

@@ -360,9 +360,17 @@ def _overheads(deployment: Deployment, constants: Constants, *, speculative: boo
         speculative_host_s=draw(
             engine.speculative_host_ms, given.speculative_host_ms, "speculative_host"
         ),
+        speculative_per_sequence_host_s=constants.value(
+            engine.speculative_per_sequence_host_us, "speculative_host"
+        )
+        * MICRO,
         proposer_host_s=0.0 if proposer is None else draw(proposer, None, "proposer"),
         draft_host_s=draw(engine.draft_host_ms, given.draft_host_ms, "speculative_host"),
         eager_layer_s=constants.value(engine.eager_layer_us, "eager") * MICRO,
+        draft_eager_layer_s=constants.value(
+            engine.eager_draft_layer_us or engine.eager_layer_us, "eager"
+        )
+        * MICRO,
         max_graph_tokens=float(_max_graph_tokens(deployment, k)),
     )
 

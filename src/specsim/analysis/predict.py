@@ -21,7 +21,7 @@ from specsim.analysis.verdict import verdict
 from specsim.catalog.borrowing import blocks
 from specsim.errors import UsageError
 from specsim.physics import acceptance as law
-from specsim.physics.forward import forward
+from specsim.physics.forward import forward, matrix_times
 from specsim.schema.results import (
     AcceptanceCurvePoint,
     BestK,
@@ -228,15 +228,19 @@ def _largest_k(deployment: Deployment) -> int:
 def _transition(arm: Arm) -> Transition:
     """Find where a pass of the target turns compute-bound (definitions.md section 2)."""
     tokens = np.geomspace(1.0, 32768.0, 361)
-    cost = forward(arm.target, sequences=tokens, query_tokens=1.0, context=1.0, head_rows=tokens)
-    total = np.asarray(cost.total_s)
+    memory_s, compute_s = matrix_times(arm.target, tokens)
+    total = np.asarray(
+        forward(
+            arm.target, sequences=tokens, query_tokens=1.0, context=1.0, head_rows=tokens
+        ).total_s
+    )
 
     def first(reached: npt.NDArray[np.bool_]) -> float | None:
         at = np.flatnonzero(reached)
         return float(tokens[at[0]]) if at.size else None
 
     return Transition(
-        tokens=first(np.asarray(cost.compute_s >= cost.memory_s)),
+        tokens=first(np.asarray(compute_s >= memory_s)),
         slowdown_10pct_tokens=first(total >= 1.1 * total[0]),
         slowdown_50pct_tokens=first(total >= 1.5 * total[0]),
     )
@@ -280,10 +284,10 @@ def _late_warnings(deployment: Deployment, arms: Pair, kv: KvResult) -> tuple[st
     asked = max(deployment.scenario.load.concurrency or (0.0,))
     for name, arm in (("off", arms.baseline), ("on", arms.speculative)):
         most, why = largest_batch(arm, arms.workload)
-        if why == "kv" and most < asked:
+        if why == "kv" and float(most) < asked:
             found.append(
-                f"with speculation {name} the KV cache holds {most:g} requests of this length at a "
-                "time: above that they wait"
+                f"with speculation {name} the KV cache holds {float(most):g} requests of this "
+                "length at a time: above that they wait"
             )
     limit = float(arms.speculative.overheads.max_graph_tokens)
     cliff = math.floor(limit / float(np.max(arms.speculative.verify_tokens)))

@@ -52,11 +52,12 @@ def mean_context(workload: Workload) -> float:
     return workload.input_tokens + workload.output_tokens / 2.0
 
 
-def largest_batch(arm: Arm, workload: Workload) -> tuple[float, str]:
+def largest_batch(arm: Arm, workload: Workload) -> tuple[Num, str]:
     """Return the most requests that run at a time, and what forbids more.
 
     A steady stream has requests of all ages in flight, a burst has all at their full length at
-    the end.
+    the end. A step has room for max_num_batched_tokens: with q verified tokens each, that many
+    requests by q; it counts as max_num_seqs, the engine's limit that it lowers.
     """
     tokens = mean_context(workload)
     if workload.arrival == "burst":
@@ -64,9 +65,12 @@ def largest_batch(arm: Arm, workload: Workload) -> tuple[float, str]:
     fit = float(
         arm.budget.sequences_that_fit(tokens, shared_prefix_tokens=arm.shared_prefix_tokens)
     )
-    if fit < arm.max_num_seqs:
+    room = np.floor(arm.max_num_batched_tokens / np.asarray(arm.verify_tokens, dtype=float))
+    slots = np.maximum(np.minimum(arm.max_num_seqs, room), 1.0)
+    if np.all(fit < slots):
         return max(1.0, np.floor(fit)), "kv"
-    return float(arm.max_num_seqs), "max_num_seqs"
+    most = np.minimum(slots, max(1.0, np.floor(fit)))
+    return (most if most.ndim else float(most)), "max_num_seqs"
 
 
 def prefill(arm: Arm, workload: Workload, batch: Num, step_s: Num) -> Prefill:
@@ -222,8 +226,13 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
     """
     most, why = largest_batch(arm, workload)
     below = np.concatenate([[0.0], np.geomspace(_RAREST, 1.0, _BELOW_ONE - 1)])
-    above = np.geomspace(1.0, max(most, 1.0 + 1e-9), _RATE_GRID - below.size + 1)[1:]
-    batches = np.concatenate([below, above])
+    # With k on a leading axis each k has its own largest batch.
+    top = np.maximum(np.asarray(most, dtype=float), 1.0 + 1e-9)
+    top = top[..., 0] if top.ndim else top
+    above = np.geomspace(1.0, top, _RATE_GRID - below.size + 1, axis=-1)[..., 1:]
+    batches = np.concatenate(
+        [np.broadcast_to(below, (*above.shape[:-1], below.size)), above], axis=-1
+    )
     running = np.maximum(batches, 1.0)
     step = arm.step(running, mean_context(workload))
     step_s = np.atleast_1d(step.total.total_s)

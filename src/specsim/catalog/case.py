@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.catalog.acceptance import decay
-from specsim.catalog.files import read_mapping
+from specsim.catalog.files import data_dir, read_mapping
 from specsim.catalog.scenario import load_scenario
 from specsim.errors import NotFoundError, SpecsimError
 from specsim.physics import acceptance as law
@@ -17,6 +17,11 @@ from specsim.schema.scenario import Scenario
 from specsim.schema.speculation import Speculation
 
 _K = "speculation.num_speculative_tokens"
+
+
+def shipped_cases() -> Path:
+    """Return the folder of published measurements that ships with specsim."""
+    return data_dir("cases")
 
 
 def case_files(path: Path) -> list[Path]:

@@ -24,12 +24,16 @@ MAX_BYTES = 4 * 2**20
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+_OUTSIDE_PACKAGE = {"hardware_profiles": "hardware_profiles", "cases": "validation/cases"}
+"""Folders that live at the top of the repository, where people look for them."""
+
+
 def data_dir(name: str) -> Path:
-    """Return the folder of shipped data: 'hardware_profiles', 'models', 'engines' ..."""
-    if name != "hardware_profiles":
+    """Return the folder of shipped data: 'hardware_profiles', 'models', 'engines', 'cases' ..."""
+    if name not in _OUTSIDE_PACKAGE:
         return Path(__file__).parent / "data" / name
     packaged = Path(__file__).parents[1] / "_data" / name
-    in_repository = Path(__file__).parents[3] / name
+    in_repository = Path(__file__).parents[3] / _OUTSIDE_PACKAGE[name]
     return packaged if packaged.is_dir() else in_repository
 
 

@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "predict": "Say whether, up to which load and why speculation pays.",
     "crossover": "Show only where speculation stops paying.",
     "kv": "Show what the drafter takes from the KV cache.",
+    "validate": "Compare predictions with published measurements.",
     "profiles": "List, show, check and make hardware, models, drafters.",
 }
 """Sub-commands, each in the module of its name, and what `specsim --help` says about them."""

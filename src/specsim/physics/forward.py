@@ -212,6 +212,36 @@ def forward(
     return total + Cost(communication_s=hops * network.stage_hop_s)
 
 
+def matrix_times(network: Network, tokens: Num) -> tuple[Num, Num]:
+    """Return the memory time and the compute time of a pass's matrix multiplications, each alone.
+
+    Notes
+    -----
+    Where they are equal a pass turns from memory- to compute-bound (definitions.md section 2).
+    Tokens are of different sequences, so that each brings its own experts. [s]
+    """
+    memory_s: Num = 0.0
+    compute_s: Num = 0.0
+    pieces = [(gemm, 1.0) for gemm in network.before]
+    pieces += [(gemm, layer.count) for layer in network.layers for gemm in layer.gemms]
+    pieces += [(network.head.gemm, 1.0)] if network.head is not None else []
+    for gemm, count in pieces:
+        moved, flop = kernels.gemm_work(
+            rows=tokens,
+            out_features=gemm.out_features,
+            in_features=gemm.in_features,
+            weight_bytes=gemm.weight_bytes,
+        )
+        memory_s = memory_s + count * moved / gemm.rates.bytes_per_s
+        compute_s = compute_s + count * flop / gemm.rates.flop_per_s
+    for layer in network.layers:
+        if layer.experts is not None:
+            cost = _experts(layer.experts, tokens, 1.0, 0.0)
+            memory_s = memory_s + layer.count * cost.memory_s
+            compute_s = compute_s + layer.count * cost.compute_s
+    return memory_s, compute_s
+
+
 def _gemm(gemm: Gemm, rows: Num) -> Cost:
     return kernels.gemm(
         rows=rows,

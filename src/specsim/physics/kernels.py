@@ -59,6 +59,23 @@ class AllReduceTable:
     scale: Num = 1.0
 
 
+def gemm_work(
+    *,
+    rows: Num,
+    out_features: Num,
+    in_features: Num,
+    weight_bytes: Num,
+    activation_bytes: float = 2.0,
+) -> tuple[Num, Num]:
+    """Return the bytes that a matrix multiplication moves and its FLOP. Equation (1)."""
+    moved = (
+        in_features * out_features * weight_bytes
+        + rows * in_features * activation_bytes
+        + 2.0 * rows * out_features
+    )
+    return moved, 2.0 * rows * in_features * out_features
+
+
 def gemm(
     *,
     rows: Num,
@@ -82,12 +99,13 @@ def gemm(
     Equation (1): t0 + [(bytes / memory rate)^p + (2 m n k / compute rate)^p]^(1/p).
     Weights are read once whatever the number of rows.
     """
-    moved = (
-        in_features * out_features * weight_bytes
-        + rows * in_features * activation_bytes
-        + 2.0 * rows * out_features
+    moved, flop = gemm_work(
+        rows=rows,
+        out_features=out_features,
+        in_features=in_features,
+        weight_bytes=weight_bytes,
+        activation_bytes=activation_bytes,
     )
-    flop = 2.0 * rows * in_features * out_features
     memory_s, compute_s = smooth_roofline(
         moved / rates.bytes_per_s, flop / rates.flop_per_s, rates.sharpness
     )

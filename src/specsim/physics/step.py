@@ -20,12 +20,16 @@ class Overheads:
     per_sequence_host_s: Num
     speculative_host_s: Num
     """Added once per step with speculation on."""
+    speculative_per_sequence_host_s: Num
+    """Added per running sequence with speculation on."""
     proposer_host_s: Num
     """Proposing on the host (n-gram, suffix), per step."""
     draft_host_s: Num
     """Per drafter pass."""
     eager_layer_s: Num
     """Launch time per layer where no graph covers the pass."""
+    draft_eager_layer_s: Num
+    """The same for a drafter."""
     max_graph_tokens: Num
     """Rows that captured graphs cover; 0: graphs are off."""
 
@@ -199,7 +203,7 @@ def draft_cost(
 def _launched(plan: DraftPlan, overheads: Overheads, cost: Cost) -> Cost:
     network = plan.network
     if plan.eager and network is not None:
-        cost = cost.at_least(network.n_layers * overheads.eager_layer_s)
+        cost = cost.at_least(network.n_layers * overheads.draft_eager_layer_s)
     return cost + Cost(host_s=overheads.draft_host_s)
 
 
@@ -245,6 +249,6 @@ def speculative_step(
         host_s=overheads.host_s
         + overheads.speculative_host_s
         + overheads.proposer_host_s
-        + overheads.per_sequence_host_s * sequences
+        + (overheads.per_sequence_host_s + overheads.speculative_per_sequence_host_s) * sequences
     )
     return SpeculativeStep(draft=draft, verify=verify, host=host)

@@ -33,6 +33,13 @@ class EngineConstants(Record):
     ngram_host_ms: Range = Field(description="proposing by prompt lookup, per step")
     suffix_host_ms: Range = Field(description="proposing from the suffix tree, per step")
     eager_layer_us: Range = Field(description="launch time per layer where no graph covers it")
+    eager_draft_layer_us: Range | None = Field(
+        default=None, description="the same for a drafter; absent: as the target's"
+    )
+    speculative_per_sequence_host_us: Range = Field(
+        default=Range(value=0.0, low=0.0, high=0.0),
+        description="host time per running sequence and speculative step, beside per_sequence",
+    )
     gpu_memory_utilization: float = Field(gt=0, le=1)
     scheduler_defaults: tuple[SchedulerDefaults, ...] = Field(min_length=1)
     small_scheduler_architectures: tuple[str, ...] = Field(

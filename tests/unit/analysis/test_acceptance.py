@@ -35,7 +35,7 @@ def model(
             "workload": {"temperature": temperature},
         }
     )  # fmt: skip
-    constants, _ = load_engine(engine, version if engine == "vllm" else None)  # type: ignore[arg-type]
+    constants, _ = load_engine(engine, version if engine == "vllm" else None)
     return acceptance_model(scenario, k=k, engine=constants)
 
 

@@ -174,8 +174,10 @@ def test_published_cost_of_drafting_on_an_8b() -> None:
 
 def test_published_step_of_a_1_7b() -> None:
     # adixg/vllm-specdecode-cost-model, vLLM 0.28, H100, full graphs: 1.93 ms at one token.
-    small = deployment(target__model="qwen3-1.7b", speculation__method="none",
-                       speculation__drafter=None, engine__version="0.25.1", engine__host_ms=0.0)  # fmt: skip
+    small = deployment(
+        target__model="qwen3-1.7b", speculation__method="none", speculation__drafter=None,
+        engine__version="0.25.1", engine__host_ms=0.0,
+    )  # fmt: skip
     step = baseline_arm(small).step(1.0, 1.0)
     assert float(step.total.total_s) == pytest.approx(1.93e-3, rel=0.15)
 

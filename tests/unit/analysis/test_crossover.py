@@ -89,7 +89,8 @@ def test_several_crossings_are_several_intervals() -> None:
 
 def test_a_curve_that_starts_with_a_loss_crosses_where_it_turns() -> None:
     found = crossover([0.8, 1.2, 1.3, 1.4, 1.5])
-    assert (found.state, found.load) == ("crosses", pytest.approx(2**0.5))
+    assert found.state == "crosses"
+    assert found.load == pytest.approx(2**0.5)
 
 
 def test_band_holds_the_crossing_and_comes_from_the_samples() -> None:

@@ -11,15 +11,19 @@ from specsim.physics.kernels import all_reduce
 from specsim.schema.model import DrafterSpec
 
 
-def rank(gpu: str = "h100_sxm", tp: int = 1, **changes: object) -> Rank:
-    return Rank(load_hardware(gpu), Constants(), tensor_parallel_size=tp, **changes)  # type: ignore[arg-type]
+def rank(gpu: str = "h100_sxm", tp: int = 1, *, expert_parallel: bool = False) -> Rank:
+    return Rank(
+        load_hardware(gpu), Constants(), tensor_parallel_size=tp, expert_parallel=expert_parallel
+    )
 
 
-def target(name: str, tp: int = 1, kv_dtype: str = "bf16", **changes: object) -> Network:
+def target(
+    name: str, tp: int = 1, kv_dtype: str = "bf16", *, expert_parallel: bool = False
+) -> Network:
     model = load_model(name)
     return target_network(
         model,
-        rank(tp=tp, **changes),
+        rank(tp=tp, expert_parallel=expert_parallel),
         weight_dtype=model.weight_dtype,
         expert_dtype=model.expert_dtype or model.weight_dtype,
         kv_dtype=kv_dtype,

@@ -104,6 +104,7 @@ def test_more_acceptance_is_needed_at_higher_load(answer: Prediction) -> None:
 
 def test_best_k_is_the_best_of_all(answer: Prediction) -> None:
     row = answer.best_k[1]
+    assert answer.acceptance is not None
     speedups = {
         k: predict(
             scenario(

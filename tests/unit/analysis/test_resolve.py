@@ -51,8 +51,10 @@ def test_defaults_are_the_engines_and_are_listed() -> None:
     assert found.scenario.target.weight_dtype == "bf16"
     assert found.scenario.speculation.draft_tensor_parallel_size == 1
     text = " / ".join(found.defaults)
-    for name in ("workload.input_tokens = 512", "output_tokens = 256", "load.concurrency",
-                 "engine.version = 0.33", "max_num_seqs = 1024", "gpu_memory_utilization = 0.92"):  # fmt: skip
+    for name in (
+        "workload.input_tokens = 512", "output_tokens = 256", "load.concurrency",
+        "engine.version = 0.33", "max_num_seqs = 1024", "gpu_memory_utilization = 0.92",
+    ):  # fmt: skip
         assert name in text
 
 

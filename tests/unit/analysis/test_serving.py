@@ -137,6 +137,12 @@ def test_what_caps_the_batch(cache: float, seqs: int, expected: tuple[float, str
     assert largest_batch(arm(budget=Cache(cache), max_num_seqs=seqs), CHAT) == expected
 
 
+def test_verified_rows_share_the_token_budget_of_a_step() -> None:
+    # vLLM: each decode request takes 1 + k of max_num_batched_tokens.
+    wide = arm(max_num_batched_tokens=2048, verify_tokens=16.0)
+    assert largest_batch(wide, CHAT)[0] == 128.0
+
+
 def test_requests_of_a_burst_are_all_long_at_the_end() -> None:
     capped = arm(budget=Cache(1201 * 5.0))
     assert largest_batch(capped, CHAT.model_copy(update={"arrival": "burst"})) == (5.0, "kv")
@@ -196,7 +202,7 @@ def test_largest_stable_rate_is_where_the_batch_is_full() -> None:
 def test_both_kinds_of_load_agree_at_one_request_in_flight() -> None:
     curve = open_loop(arm(), CHAT)
     alone = closed_loop(arm(), CHAT, np.array([1.0]))
-    rarely = float(curve.rates[0])
+    rarely = float(curve.rates[1])
     assert curve.at(rarely, curve.itl_s)[0] == pytest.approx(float(alone.itl_s[0]), rel=1e-3)
     assert curve.at(rarely, curve.ttft_s)[0] == pytest.approx(float(alone.ttft_s[0]), rel=1e-3)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from specsim.physics import kernels
+from specsim.physics.cost import Cost
 from specsim.physics.kernels import AllReduceTable, AttentionRates, GemmRates, MoeRates
 
 EASY = GemmRates(launch_s=5e-6, bytes_per_s=1e12, flop_per_s=1e15, sharpness=1.0)
@@ -35,7 +36,7 @@ def test_gemm_reads_weights_once() -> None:
     assert memory_s(1) == pytest.approx(weights, rel=2e-3)
 
 
-def attention_cost(**changes: float) -> kernels.Cost:
+def attention_cost(**changes: float) -> Cost:
     arguments = {
         "sequences": 8, "query_tokens": 1, "entries_read": 1000, "entries_scored": 1000,
         "entry_bytes": 4096, "flop_per_score": 16384, "query_group": 4,

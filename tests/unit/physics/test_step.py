@@ -22,6 +22,8 @@ from specsim.physics.step import (
 PER_ROW = GemmRates(launch_s=0.0, bytes_per_s=1e30, flop_per_s=2.0, sharpness=1.0)
 UNIT = Gemm(out_features=1.0, in_features=1.0, weight_bytes=1.0, rates=PER_ROW)
 NO_OVERHEADS = Overheads(
+    draft_eager_layer_s=0.0,
+    speculative_per_sequence_host_s=0.0,
     host_s=0.0, per_sequence_host_s=0.0, speculative_host_s=0.0, proposer_host_s=0.0,
     draft_host_s=0.0, eager_layer_s=0.0, max_graph_tokens=0.0,
 )  # fmt: skip
@@ -125,7 +127,7 @@ def test_small_matrices_run_once_per_draft_token() -> None:
 
 
 def test_eager_drafter_waits_for_every_layer_of_every_pass() -> None:
-    overheads = replace(NO_OVERHEADS, eager_layer_s=1000.0, draft_host_s=1.0)
+    overheads = replace(NO_OVERHEADS, draft_eager_layer_s=1000.0, draft_host_s=1.0)
     plan = DraftPlan(network=network(layers=2.0), eager=True)
     assert float(draft_s(plan, 3.0, overheads)) == pytest.approx(3 * (2 * 1000 + 1))
 
