@@ -41,7 +41,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --compile --disable-pip-version-check altair vl-convert-python
 	touch $@
 
-docs: $(VENV)/.docs ## write docs/cli.md, docs/validation.md and the picture of the README again
+docs: $(VENV)/.docs ## write the pages made from code, and the picture of the README, again
 	$(BIN)/python tools/make_cli_docs.py
 	$(BIN)/python tools/make_picture.py
 	$(BIN)/python tools/make_validation.py

@@ -127,8 +127,8 @@ def acceptance_model(
     speculation = scenario.speculation
     given = speculation.acceptance
     if given is None:
-        fitting = [i for i in profile_ids(search=search) if speculation.method in i]
-        some = f"; bundled profiles for it: {', '.join(fitting[:4])}" if fitting else ""
+        fitting = _profiles_for(scenario, search)
+        some = f"; bundled profiles near it: {', '.join(fitting[:4])}" if fitting else ""
         raise UsageError(
             "acceptance is not given, and it decides the answer: use --acceptance-length, "
             "--acceptance-rate, --draft-acceptance-rate, --acceptance-per-position or "
@@ -143,7 +143,9 @@ def acceptance_model(
         )
     known, length, rate, warnings = given.per_position, None, given.rate, []
     counts, source, length_k = given.counts, "given", k
-    drafted = speculation.tree.num_draft_tokens - 1 if speculation.tree is not None else k
+    if given.measured_at_k is not None and speculation.tree is None:
+        length_k = given.measured_at_k
+    drafted = speculation.tree.num_draft_tokens - 1 if speculation.tree is not None else length_k
     if given.length is not None:
         # The length counts all steps, the law speaks of steps that draft.
         length = 1.0 + (given.length - 1.0) / proposal
@@ -170,6 +172,11 @@ def acceptance_model(
             "tokens + 1, which no step can yield; check its k, its unit (percent or fraction) and "
             "proposal_rate"
         )
+    if length is not None and length_k != k:
+        warnings.append(
+            f"acceptance is known at k = {length_k} ({length:.3g} tokens per drafting step) and "
+            f"carried to {k} by the {method} decay: measure it at {k} for a narrower band"
+        )
     if known is not None and len(known) < k:
         warnings.append(
             f"acceptance is known for {len(known)} positions and carried on to {k} by the "
@@ -189,6 +196,21 @@ def acceptance_model(
         source=source,
         warnings=tuple(warnings),
     )
+
+
+def _profiles_for(scenario: Scenario, search: Sequence[Path]) -> list[str]:
+    """Return the profiles of the method: this model's first, then general ones, then others'."""
+    method, model = scenario.speculation.method, scenario.target.model
+    here = canonical_id(model) or model
+    ranked = []
+    for profile_id in profile_ids(search=search):
+        profile = load_profile(profile_id, search=search)
+        if profile.method != method:
+            continue
+        target = profile.target and (canonical_id(profile.target) or profile.target)
+        near = 0 if target == here else 1 if profile_id.startswith(f"{method}/") else 2
+        ranked.append((near, profile_id))
+    return [profile_id for _, profile_id in sorted(ranked)]
 
 
 def _from_profile(

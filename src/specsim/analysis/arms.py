@@ -8,7 +8,13 @@ import numpy as np
 
 from specsim.analysis.constants import Constants
 from specsim.analysis.kv import KvBudget, kv_budget
-from specsim.analysis.lowering import Rank, drafter_network, per_token_gemms, target_network
+from specsim.analysis.lowering import (
+    Rank,
+    context_gemms,
+    drafter_network,
+    per_token_gemms,
+    target_network,
+)
 from specsim.analysis.resolve import Deployment
 from specsim.catalog.general import load_general
 from specsim.physics import acceptance as law
@@ -22,6 +28,7 @@ from specsim.physics.step import (
 )
 from specsim.schema.base import Range
 from specsim.schema.model import DrafterSpec, ModelSpec
+from specsim.schema.scenario import Workload
 from specsim.units import GB, GIB, MICRO, MILLI
 
 _PARALLEL_ROWS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
@@ -70,7 +77,13 @@ class Arm:
     """Tokens per step by verify length 0..k (last axis): adaptive verification chooses."""
 
     def step(
-        self, sequences: Num, context: Num, *, prefill_tokens: Num = 0.0, prefill_context: Num = 0.0
+        self,
+        sequences: Num,
+        context: Num,
+        *,
+        prefill_tokens: Num = 0.0,
+        prefill_context: Num = 0.0,
+        prefill_sequences: Num = 1.0,
     ) -> StepTime:
         """Time of one step with a batch, with or without a prompt chunk riding along.
 
@@ -79,35 +92,25 @@ class Arm:
         """
         # A group is never smaller than one sequence: below that, stages idle.
         group = np.maximum(sequences / self.stages, np.minimum(sequences, 1.0))
+        prompt = {
+            "prefill_tokens": prefill_tokens,
+            "prefill_context": prefill_context,
+            "prefill_sequences": prefill_sequences,
+        }
         if self.plan is None:
             total = baseline_step(
-                self.target,
-                self.overheads,
-                sequences=group,
-                context=context,
-                prefill_tokens=prefill_tokens,
-                prefill_context=prefill_context,
+                self.target, self.overheads, sequences=group, context=context, **prompt
             )
             return StepTime(total, Cost(), total, Cost(), 1.0, 1.0)
-        if self.lengths is not None:
-            return self._adaptive(group, context, prefill_tokens, prefill_context)
-        return self._speculative(
-            group,
-            context,
-            prefill_tokens,
-            prefill_context,
-            self.verify_tokens,
-            self.tokens_per_step,
-        )
+        if self.lengths is None:
+            return self._speculative(
+                group, context, self.verify_tokens, self.tokens_per_step, prompt
+            )
+        verify, tokens = self._adapted(group, context)
+        return self._speculative(group, context, verify, tokens, prompt)
 
     def _speculative(
-        self,
-        group: Num,
-        context: Num,
-        prefill_tokens: Num,
-        prefill_context: Num,
-        verify_tokens: Num,
-        tokens: Num,
+        self, group: Num, context: Num, verify_tokens: Num, tokens: Num, prompt: dict[str, Num]
     ) -> StepTime:
         assert self.plan is not None
         step = speculative_step(
@@ -118,40 +121,28 @@ class Arm:
             num_speculative_tokens=self.k,
             verify_tokens=verify_tokens,
             context=context,
-            prefill_tokens=prefill_tokens,
-            prefill_context=prefill_context,
+            **prompt,
         )
         draft = step.draft.times(self.draft_scale * self.discrepancy)
         verify = step.verify.times(self.discrepancy)
         return StepTime(draft + verify + step.host, draft, verify, step.host, tokens, verify_tokens)
 
-    def _adaptive(
-        self, group: Num, context: Num, prefill_tokens: Num, prefill_context: Num
-    ) -> StepTime:
-        """Verify as many drafts as pay at this batch (definitions.md section 1)."""
-        assert self.lengths is not None
-        n = np.asarray(self.lengths).shape[-1]
-        wide = self._speculative(
-            np.asarray(group, dtype=float)[..., None],
-            np.asarray(context, dtype=float)[..., None],
-            0.0,
-            0.0,
-            1.0 + np.arange(n),
-            1.0,
-        )
-        chosen = law.best_verify_length(lengths=self.lengths, step_time_s=wide.total.total_s)
-        tokens = np.take_along_axis(
-            np.broadcast_to(self.lengths, (*chosen.shape, n)), chosen[..., None], axis=-1
-        )[..., 0]
-        return self._speculative(
-            group, context, prefill_tokens, prefill_context, 1.0 + chosen, tokens
-        )
+    def _adapted(self, group: Num, context: Num) -> tuple[Num, Num]:
+        """Return how many tokens to verify at this batch, and what they yield.
 
-    def prefill_step(self, sequences: Num, context: Num, *, tokens: Num, offset: Num) -> Num:
-        """Time of a step that also runs a prompt chunk. [s]."""
-        return self.step(
-            sequences, context, prefill_tokens=tokens, prefill_context=offset
-        ).total.total_s
+        The verify length that pays best (definitions.md section 1); one pass is evaluated per
+        length, since constants may already be arrays of samples.
+        """
+        lengths = np.asarray(self.lengths)
+        times = [
+            self._speculative(group, context, 1.0 + v, 1.0, {}).total.total_s
+            for v in range(lengths.shape[-1])
+        ]
+        step_time_s = np.stack(np.broadcast_arrays(*times), axis=-1)
+        chosen = law.best_verify_length(lengths=lengths, step_time_s=step_time_s)
+        spread = np.broadcast_to(lengths, (*chosen.shape, lengths.shape[-1]))
+        tokens = np.take_along_axis(spread, chosen[..., None], axis=-1)[..., 0]
+        return 1.0 + chosen, tokens
 
     def with_acceptance(self, *, tokens_per_step: Num, lengths: Num | None = None) -> Arm:
         """Return this arm with other tokens per step."""
@@ -195,8 +186,7 @@ def speculative_arm(
     model = deployment.acceptance
     assert model is not None, "the deployment speculates"
     workload = deployment.scenario.workload
-    cached = workload.cached_prompt_tokens_speculative
-    cached = workload.cached_prompt_tokens if cached is None else cached
+    cached = cached_tokens(workload, speculative=True)
     k = float(deployment.num_speculative_tokens) if k is None else k
     lengths = law.over_all_steps(
         drafting_length=law.lengths_by_k(model.positions(int(np.max(k)), constants)),
@@ -225,6 +215,12 @@ def speculative_arm(
         discrepancy=constants.factor(spread.value, "discrepancy"),
         lengths=lengths if adaptive else None,
     )
+
+
+def cached_tokens(workload: Workload, *, speculative: bool) -> float:
+    """Return the prefix-cache hits per request of an arm. [tokens]."""
+    hits = workload.cached_prompt_tokens_speculative
+    return workload.cached_prompt_tokens if hits is None or not speculative else hits
 
 
 def budget(deployment: Deployment, *, speculative: bool) -> KvBudget:
@@ -259,7 +255,9 @@ def budget(deployment: Deployment, *, speculative: bool) -> KvBudget:
         max_num_batched_tokens=deployment.max_num_batched_tokens,
         max_model_len=deployment.max_model_len,
         engine=deployment.engine,
-        async_scheduling=deployment.async_scheduling,
+        async_scheduling=deployment.speculative_async_scheduling
+        if speculative
+        else deployment.async_scheduling,
     )
 
 
@@ -299,7 +297,8 @@ def _plan(deployment: Deployment, constants: Constants) -> DraftPlan:
     graphs = deployment.engine.draft_graphs
     eager = graphs.get(method, graphs["default"]) == "eager"
     eager = eager or not deployment.scenario.engine.cuda_graphs
-    network = _drafter_network(drafter, rank, dtype, kv_dtype)
+    target_rank = _rank(deployment, constants, deployment.scenario.hardware.tensor_parallel_size)
+    network = _drafter_network(drafter, rank, target_rank, dtype, kv_dtype)
     small: tuple[Gemm, ...] = ()
     if isinstance(drafter, DrafterSpec):
         small = per_token_gemms(drafter, rank, weight_dtype=dtype)
@@ -312,6 +311,10 @@ def _plan(deployment: Deployment, constants: Constants) -> DraftPlan:
             later_passes=(0.0, 0.0),
             per_token=small,
             eager=eager,
+            context_only=method in ("dflash", "dspark") and isinstance(drafter, DrafterSpec),
+            context_gemms=context_gemms(drafter, rank, weight_dtype=dtype)
+            if isinstance(drafter, DrafterSpec)
+            else (),
         )
     if method == "medusa":
         return DraftPlan(network=network, later_passes=(0.0, 0.0), per_token=small, eager=eager)
@@ -329,30 +332,40 @@ def _plan(deployment: Deployment, constants: Constants) -> DraftPlan:
 
 
 def _drafter_network(
-    drafter: DrafterSpec | ModelSpec, rank: Rank, dtype: str, kv_dtype: str
+    drafter: DrafterSpec | ModelSpec, rank: Rank, target_rank: Rank, dtype: str, kv_dtype: str
 ) -> Network | None:
     experts = drafter.expert_dtype or dtype
     if isinstance(drafter, ModelSpec):
         return target_network(
-            drafter, rank, weight_dtype=dtype, expert_dtype=experts, kv_dtype=kv_dtype
+            drafter, rank, weight_dtype=dtype, expert_dtype=experts, kv_dtype=kv_dtype, drafts=True
         )
     return drafter_network(
-        drafter, rank, weight_dtype=dtype, expert_dtype=experts, kv_dtype=kv_dtype
+        drafter,
+        rank,
+        target_rank=target_rank,
+        weight_dtype=dtype,
+        expert_dtype=experts,
+        kv_dtype=kv_dtype,
     )
 
 
 def _overheads(deployment: Deployment, constants: Constants, *, speculative: bool) -> Overheads:
     engine, given = deployment.engine, deployment.scenario.engine
     method = deployment.method if speculative else "none"
-    k = deployment.num_speculative_tokens if speculative else 0
+    width = 1
+    if speculative:
+        tree = deployment.scenario.speculation.tree
+        width = 1 + deployment.num_speculative_tokens if tree is None else tree.num_draft_tokens
 
     def draw(constant: Range, override_ms: float | None, family: str) -> Num:
         if override_ms is not None:
             return override_ms * MILLI
         return constants.value(constant, family) * MILLI
 
-    sync = not deployment.async_scheduling
-    host = engine.sync_host_ms if sync else engine.host_ms
+    asynchronous = deployment.async_scheduling
+    if speculative:
+        asynchronous = deployment.speculative_async_scheduling
+    host = engine.host_ms if asynchronous else engine.sync_host_ms
     proposer = {"ngram": engine.ngram_host_ms, "suffix": engine.suffix_host_ms}.get(method)
     return Overheads(
         host_s=draw(host, given.host_ms, "host"),
@@ -371,11 +384,11 @@ def _overheads(deployment: Deployment, constants: Constants, *, speculative: boo
             engine.eager_draft_layer_us or engine.eager_layer_us, "eager"
         )
         * MICRO,
-        max_graph_tokens=float(_max_graph_tokens(deployment, k)),
+        max_graph_tokens=float(_max_graph_tokens(deployment, width)),
     )
 
 
-def _max_graph_tokens(deployment: Deployment, k: int) -> int:
+def _max_graph_tokens(deployment: Deployment, width: int) -> int:
     """Return the rows that captured graphs cover (docs/method.md, graphs)."""
     engine = deployment.engine
     if not deployment.scenario.engine.cuda_graphs:
@@ -388,6 +401,6 @@ def _max_graph_tokens(deployment: Deployment, k: int) -> int:
     )
     return min(
         limit,
-        deployment.max_num_seqs * (1 + k) * engine.graph_tokens_per_seq,
+        deployment.max_num_seqs * width * engine.graph_tokens_per_seq,
         deployment.max_num_batched_tokens,
     )

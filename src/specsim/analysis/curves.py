@@ -40,15 +40,16 @@ class Pair:
         can serve the rate, NaN where it cannot either.
         """
         if not self.is_open:
-            off = closed_loop(self.baseline, self.workload, loads)
-            on = closed_loop(self.speculative, self.workload, loads)
-            return np.asarray(on.output_tokens_per_s / off.output_tokens_per_s)
+            served = closed_loop(self.speculative, self.workload, loads).output_tokens_per_s
+            without = closed_loop(self.baseline, self.workload, loads).output_tokens_per_s
+            return np.asarray(served / without)
         off_curve = open_loop(self.baseline, self.workload)
         on_curve = open_loop(self.speculative, self.workload)
-        off_tpot = off_curve.at(loads, off_curve.tpot_s)
-        on_tpot = on_curve.at(loads, on_curve.tpot_s)
-        ratio = off_tpot / on_tpot
-        return np.where(np.isfinite(off_tpot) & ~np.isfinite(on_tpot), 0.0, ratio)
+        # An answer of one token has no time per token: its first token is all there is.
+        metric = "tpot_s" if self.workload.output_tokens > 1.0 else "ttft_s"
+        off = off_curve.at(loads, getattr(off_curve, metric))
+        on = on_curve.at(loads, getattr(on_curve, metric))
+        return np.where(np.isfinite(off) & ~np.isfinite(on), 0.0, off / on)
 
     def at_rates(self, rates: Array, k: int, proposal_rate: float) -> Pair:
         """Return the pair at other constant per-token rates (a new axis before the loads)."""

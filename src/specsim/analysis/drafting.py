@@ -130,8 +130,7 @@ def choose_num_speculative_tokens(
     """
     speculation = scenario.speculation
     method = speculation.method
-    block = drafter.block_size if isinstance(drafter, DrafterSpec) else None
-    most = _most_tokens(method, block)
+    most = most_tokens(drafter) if isinstance(drafter, DrafterSpec) else None
     k = speculation.num_speculative_tokens
     if k is None:
         k = most if most is not None else None
@@ -160,8 +159,13 @@ def choose_num_speculative_tokens(
     return k
 
 
-def _most_tokens(method: str, block_size: int | None) -> int | None:
-    """Return the longest draft of a block drafter: one of a dflash block is the known token."""
-    if block_size is None:
+def most_tokens(drafter: DrafterSpec) -> int | None:
+    """Return the longest draft of a head, if its shape limits it.
+
+    One token of a DFlash block is the known one it starts from; Medusa has a head per token.
+    """
+    if drafter.kind == "medusa":
+        return drafter.n_medusa_heads
+    if drafter.block_size is None:
         return None
-    return block_size - 1 if method == "dflash" else block_size
+    return drafter.block_size - 1 if drafter.kind == "dflash" else drafter.block_size

@@ -18,6 +18,7 @@ from specsim.physics.forward import (
     SoftmaxAttention,
 )
 from specsim.physics.kernels import AllReduceTable, AttentionRates, GemmRates, MoeRates
+from specsim.physics.parameters import compressor_params
 from specsim.schema.base import Range
 from specsim.schema.hardware import HardwareProfile
 from specsim.schema.model import (
@@ -33,6 +34,9 @@ from specsim.schema.model import (
     Moe,
 )
 from specsim.units import BYTES_PER_PARAM, GB, KIB, MICRO, NANO, TFLOP
+
+SOFTMAX_BYTES, ARGMAX_BYTES = 12.0, 2.0
+"""Bytes per logit of a softmax in fp32 (read, written, read) and of an argmax over 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +166,20 @@ class Rank:
             stream_bytes_per_s=draw(small.bandwidth_frac, "bandwidth") * self.bandwidth_bytes_per_s,
             before=before,
             table=self.all_reduce_table(),
+            elementwise_growth_s=draw(load_general().small_kernel_growth_us.range, "elementwise")
+            * MICRO,
             stages=float(self.pipeline_parallel_size),
             stage_hop_s=draw(load_general().stage_hop_us.range, "skew") * MICRO,
         )
 
-    def head(self, *, vocab_size: float, hidden_size: float, dtype: str = "bf16") -> Head:
+    def head(
+        self,
+        *,
+        vocab_size: float,
+        hidden_size: float,
+        dtype: str = "bf16",
+        bytes_per_logit: float = SOFTMAX_BYTES,
+    ) -> Head:
         """Return the vocabulary projection: split over the group, kept in 16 bit by quantisers."""
         small = self.hardware.effective.elementwise
         assert small is not None, "the catalog borrows this block where a profile lacks it"
@@ -178,15 +191,22 @@ class Rank:
         )
         return Head(
             gemm=gemm,
-            vocab_size=vocab_size / self.tensor_parallel_size,
+            vocab_size=vocab_size,
             fixed_s=self.constants.value(small.head_us, "launch") * MICRO,
+            bytes_per_logit=bytes_per_logit,
         )
 
 
 def target_network(
-    model: ModelSpec, rank: Rank, *, weight_dtype: str, expert_dtype: str, kv_dtype: str
+    model: ModelSpec,
+    rank: Rank,
+    *,
+    weight_dtype: str,
+    expert_dtype: str,
+    kv_dtype: str,
+    drafts: bool = False,
 ) -> Network:
-    """Lower a model."""
+    """Lower a model; one that drafts takes the likeliest token, without a softmax."""
     layers = tuple(
         _layer(group, rank, model.hidden_size, weight_dtype, expert_dtype, kv_dtype)
         for group in model.layers
@@ -195,14 +215,25 @@ def target_network(
         vocab_size=model.vocab_size,
         hidden_size=model.hidden_size,
         dtype="fp32" if weight_dtype == "fp32" else "bf16",
+        bytes_per_logit=ARGMAX_BYTES if drafts else SOFTMAX_BYTES,
     )
     return rank.network(layers, head=head, hidden_size=model.hidden_size)
 
 
 def drafter_network(
-    drafter: DrafterSpec, rank: Rank, *, weight_dtype: str, expert_dtype: str, kv_dtype: str
+    drafter: DrafterSpec,
+    rank: Rank,
+    *,
+    target_rank: Rank,
+    weight_dtype: str,
+    expert_dtype: str,
+    kv_dtype: str,
 ) -> Network | None:
-    """Lower a drafting head; None for one without layers (Medusa)."""
+    """Lower a drafting head; None for one without layers (Medusa).
+
+    A head that is shared with the target stays split over the target's ranks, wherever the
+    drafter's own layers run.
+    """
     if not drafter.layers:
         return None
     layers = tuple(
@@ -216,11 +247,30 @@ def drafter_network(
     if drafter.post_projection:
         fuse += (_gemm(rank, drafter.target_hidden_size, drafter.hidden_size, weight_dtype),)
     own_head = drafter.own_head or drafter.tied_embeddings or drafter.draft_vocab_size is not None
-    head = rank.head(
+    head = (rank if own_head else target_rank).head(
         vocab_size=drafter.draft_vocab_size or drafter.vocab_size,
         hidden_size=drafter.hidden_size if own_head else drafter.target_hidden_size,
+        bytes_per_logit=ARGMAX_BYTES,
     )
     return rank.network(layers, head=head, hidden_size=drafter.hidden_size, before=fuse)
+
+
+def context_gemms(drafter: DrafterSpec, rank: Rank, *, weight_dtype: str) -> tuple[Gemm, ...]:
+    """Return what a block drafter runs on a prompt: fusion, then keys and values of its layers.
+
+    vLLM stores the context's keys and values for DFlash and DSpark without running the layers.
+    """
+    gemms: list[Gemm] = []
+    if drafter.fc_in_features:
+        out = drafter.fc_out_features or drafter.hidden_size
+        gemms.append(_gemm(rank, out, drafter.fc_in_features, weight_dtype))
+    for group in drafter.layers:
+        a = group.attention
+        if isinstance(a, FullAttention):
+            heads = max(1.0, a.n_kv_heads / rank.tensor_parallel_size)
+            width = heads * (a.head_dim + (a.v_head_dim or a.head_dim))
+            gemms += [_gemm(rank, width, drafter.hidden_size, weight_dtype)] * group.count
+    return tuple(gemms)
 
 
 def per_token_gemms(drafter: DrafterSpec, rank: Rank, *, weight_dtype: str) -> tuple[Gemm, ...]:
@@ -320,6 +370,11 @@ def _projections(a: Attention, rank: Rank, hidden: int, dtype: str) -> list[Gemm
         if a.indexer is not None and not a.indexer.shared:
             gemms.append(gemm(a.indexer.n_heads * a.indexer.head_dim, a.q_lora_rank))
             gemms.append(gemm(a.indexer.head_dim + a.indexer.n_heads, hidden))
+        pooled = compressor_params(
+            hidden_size=hidden, head_dim=a.head_dim, compress_ratio=a.compress_ratio
+        )
+        if pooled:
+            gemms.append(_gemm(rank, pooled / hidden, hidden, "bf16"))
         return gemms
     keys, values = a.n_key_heads * a.key_dim, a.n_value_heads * a.value_dim
     return [
@@ -412,11 +467,6 @@ def _beside_experts(moe: Moe, rank: Rank, hidden: int, dtype: str) -> list[Gemm]
 
 def _experts(moe: Moe, rank: Rank, hidden: int, dtype: str) -> Experts:
     tp = float(rank.tensor_parallel_size)
-    exchange: Num = 0.0
-    spread = rank.hardware.effective.expert_parallel
-    if rank.expert_parallel and tp > 1 and spread is not None:
-        draw = rank.constants.value
-        exchange = (draw(spread.dispatch_us, "skew") + draw(spread.combine_us, "skew")) * MICRO
     return Experts(
         hidden_size=float(hidden),
         intermediate_size=moe.intermediate_size / (1.0 if rank.expert_parallel else tp),
@@ -424,6 +474,5 @@ def _experts(moe: Moe, rank: Rank, hidden: int, dtype: str) -> Experts:
         topk=float(moe.topk),
         weight_bytes=BYTES_PER_PARAM[dtype],
         expert_groups=tp if rank.expert_parallel else 1.0,
-        exchange_s=exchange,
         rates=rank.moe_rates(dtype),
     )

@@ -136,13 +136,13 @@ def build_points(
                 speedup=float(speedup[i]) if both and speedup is not None else None,
                 speedup_low=float(low[i]) if both and low is not None else None,
                 speedup_high=float(high[i]) if both and high is not None else None,
-                note=_note(off, on, i),
+                note=_note(off, on, low, i),
             )
         )
     return tuple(points)
 
 
-def _note(off: _Reader, on: _Reader | None, i: int) -> str:
+def _note(off: _Reader, on: _Reader | None, low: Array | None, i: int) -> str:
     notes = []
     for name, reader in (("off", off), ("on", on)):
         if reader is not None and not reader.served(i):
@@ -150,6 +150,8 @@ def _note(off: _Reader, on: _Reader | None, i: int) -> str:
                 f"{name}: unstable at this rate, the largest stable rate is "
                 f"{reader.largest_rate:.3g} requests/s ({reader.cap})"
             )
+    if not notes and low is not None and low[i] == 0.0:
+        notes.append("close to saturation: within the band speculation may not serve this rate")
     return "; ".join(notes)
 
 

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from specsim.analysis.arms import Arm, baseline_arm
+from specsim.analysis.arms import Arm, baseline_arm, budget, cached_tokens
 from specsim.analysis.constants import Constants
 from specsim.analysis.crossover import find_crossover, search_loads
 from specsim.analysis.curves import Pair, pair, service_at_rates
+from specsim.analysis.drafting import most_tokens
 from specsim.analysis.points import build_points
 from specsim.analysis.resolve import Deployment, resolve
-from specsim.analysis.serving import closed_loop, largest_batch, mean_context
+from specsim.analysis.serving import closed_loop, largest_batch, mean_context, open_loop
 from specsim.analysis.verdict import verdict
 from specsim.catalog.borrowing import blocks
 from specsim.errors import UsageError
 from specsim.physics import acceptance as law
 from specsim.physics.forward import forward, matrix_times
+from specsim.schema.model import DrafterSpec
 from specsim.schema.results import (
     AcceptanceCurvePoint,
     BestK,
@@ -33,12 +36,14 @@ from specsim.schema.results import (
     Transition,
     Verdict,
 )
-from specsim.schema.scenario import Scenario
+from specsim.schema.scenario import Scenario, Workload
 
 Array = npt.NDArray[np.float64]
 
 N_SAMPLES = 128
 SEED = 20260710
+DOES_NOT_START = "vLLM does not start"
+"""How a warning begins that makes the deployment impossible as it is written."""
 _CURVE_RATES = 21
 _FINE = 10
 """Break-even is read off a grid this many times finer than the curve that is shown."""
@@ -83,8 +88,10 @@ def predict(scenario: Scenario, *, search: Sequence[Path] = ()) -> Prediction:
         high=high[:n],
     )
     acceptance = deployment.acceptance.result()
-    curve, break_even = _over_acceptance(deployment, arms, loads)
-    kv = _kv(deployment, arms.baseline, arms.speculative)
+    late = _late_warnings(deployment, arms)
+    served = np.array([p.baseline is not None for p in points])
+    curve, break_even = _over_acceptance(deployment, arms, loads, served)
+    kv = _kv(deployment)
     return Prediction(
         scenario=_scenario_json(deployment),
         acceptance=acceptance,
@@ -92,12 +99,19 @@ def predict(scenario: Scenario, *, search: Sequence[Path] = ()) -> Prediction:
         points=points,
         crossover=crossover,
         break_even=break_even,
-        best_k=_best_k(deployment, loads),
+        best_k=_best_k(deployment, loads[served]),
         acceptance_curve=curve,
         transition=_transition(arms.baseline),
-        verdict=verdict(points, crossover, break_even, acceptance.draft_acceptance_rate),
+        verdict=verdict(
+            points,
+            crossover,
+            break_even,
+            acceptance.draft_acceptance_rate,
+            largest_rates=_largest_rates(arms),
+            does_not_start=any(n.startswith(DOES_NOT_START) for n in late),
+        ),
         defaults=deployment.defaults,
-        warnings=deployment.warnings + _late_warnings(deployment, arms, kv),
+        warnings=_blocking_first(deployment.warnings + late),
         provenance=_provenance(deployment),
     )
 
@@ -120,11 +134,8 @@ def predict_crossover(scenario: Scenario, *, search: Sequence[Path] = ()) -> Cro
 
 
 def kv_result(scenario: Scenario, *, search: Sequence[Path] = ()) -> KvResult:
-    """Compare the memory of both arms."""
-    deployment = resolve(scenario, search=search)
-    baseline = baseline_arm(deployment)
-    speculative = pair(deployment).speculative if deployment.method != "none" else baseline
-    return _kv(deployment, baseline, speculative)
+    """Compare the memory of both arms. Acceptance may be absent: memory does not depend on it."""
+    return _kv(resolve(scenario, search=search, for_memory=True))
 
 
 def _loads(deployment: Deployment) -> Array:
@@ -135,8 +146,11 @@ def _loads(deployment: Deployment) -> Array:
 
 def _searched(arms: Pair) -> Array:
     if arms.is_open:
+        # Close to saturation the answer turns within a per cent of the rate.
         top = arms.largest_stable_rate() * 0.999
-        return np.geomspace(top / 500.0, top, _RATE_POINTS)
+        far = np.geomspace(top / 500.0, 0.5 * top, _RATE_POINTS)
+        near = top * (1.0 - np.geomspace(0.5, 1e-3, 2 * _RATE_POINTS))
+        return np.unique(np.concatenate([far, near]))
     return search_loads(arms.baseline.max_num_seqs, n=_LOAD_POINTS)
 
 
@@ -152,8 +166,19 @@ def _batch_off(arms: Pair, loads: Array) -> Array:
     return np.asarray(closed_loop(arms.baseline, arms.workload, loads).batch)
 
 
+def _largest_rates(arms: Pair) -> tuple[float, float] | None:
+    """Return the largest stable rates of both arms; None in a closed loop. [requests/s]."""
+    if not arms.is_open:
+        return None
+    off, on = (
+        float(np.max(open_loop(arm, arms.workload).largest_stable_rate))
+        for arm in (arms.baseline, arms.speculative)
+    )
+    return off, on
+
+
 def _over_acceptance(
-    deployment: Deployment, arms: Pair, loads: Array
+    deployment: Deployment, arms: Pair, loads: Array, served: npt.NDArray[np.bool_]
 ) -> tuple[tuple[AcceptanceCurvePoint, ...], tuple[BreakEven, ...]]:
     """Return the speedup over acceptance, and the acceptance at which it is 1, by load."""
     model = deployment.acceptance
@@ -175,7 +200,8 @@ def _over_acceptance(
         for i in range(0, rates.size, _FINE)
     )
     even = []
-    for j, load in enumerate(loads):
+    for j in np.flatnonzero(served):
+        load = loads[j]
         rate = _rate_at_one(rates, speedup[:, j])
         even.append(
             BreakEven(
@@ -204,6 +230,8 @@ def _rate_at_one(rates: Array, speedup: Array) -> float | None:
 
 def _best_k(deployment: Deployment, loads: Array) -> tuple[BestK, ...]:
     """Return the k that serves each load fastest; a tree is compared with off only."""
+    if loads.size == 0:
+        return ()
     ks = np.arange(1, _largest_k(deployment) + 1)
     if deployment.scenario.speculation.tree is not None:
         ks = np.array([deployment.num_speculative_tokens])
@@ -220,9 +248,10 @@ def _best_k(deployment: Deployment, loads: Array) -> tuple[BestK, ...]:
 
 
 def _largest_k(deployment: Deployment) -> int:
-    block = getattr(deployment.drafter, "block_size", None)
     k = max(_SEARCHED_K, deployment.num_speculative_tokens)
-    return k if block is None else min(k, max(deployment.num_speculative_tokens, block - 1))
+    drafter = deployment.drafter
+    most = most_tokens(drafter) if isinstance(drafter, DrafterSpec) else None
+    return k if most is None else min(k, most)
 
 
 def _transition(arm: Arm) -> Transition:
@@ -246,8 +275,9 @@ def _transition(arm: Arm) -> Transition:
     )
 
 
-def _kv(deployment: Deployment, baseline: Arm, speculative: Arm) -> KvResult:
-    off, on = _kv_arm(deployment, baseline), _kv_arm(deployment, speculative)
+def _kv(deployment: Deployment) -> KvResult:
+    off = _kv_arm(deployment, speculative=False)
+    on = _kv_arm(deployment, speculative=True) if deployment.method != "none" else off
     lost = off.kv_tokens - on.kv_tokens
     devices = deployment.n_gpus
     sheet = deployment.hardware.datasheet
@@ -261,11 +291,11 @@ def _kv(deployment: Deployment, baseline: Arm, speculative: Arm) -> KvResult:
     )
 
 
-def _kv_arm(deployment: Deployment, arm: Arm) -> KvArm:
-    b = arm.budget
-    fit = b.sequences_that_fit(
-        mean_context(deployment.scenario.workload), shared_prefix_tokens=arm.shared_prefix_tokens
-    )
+def _kv_arm(deployment: Deployment, *, speculative: bool) -> KvArm:
+    b = budget(deployment, speculative=speculative)
+    workload = deployment.scenario.workload
+    shared = cached_tokens(workload, speculative=speculative) if workload.shared_prefix else 0.0
+    fit = b.sequences_that_fit(mean_context(workload), shared_prefix_tokens=shared)
     return KvArm(
         weights_gib=b.weights_gib + b.drafter_weights_gib,
         drafter_weights_gib=b.drafter_weights_gib,
@@ -278,7 +308,7 @@ def _kv_arm(deployment: Deployment, arm: Arm) -> KvArm:
     )
 
 
-def _late_warnings(deployment: Deployment, arms: Pair, kv: KvResult) -> tuple[str, ...]:
+def _late_warnings(deployment: Deployment, arms: Pair) -> tuple[str, ...]:
     """Return warnings that need the prediction: the cache circle, the limit of graphs."""
     found = list(dict.fromkeys(arms.baseline.budget.notes + arms.speculative.budget.notes))
     asked = max(deployment.scenario.load.concurrency or (0.0,))
@@ -289,14 +319,32 @@ def _late_warnings(deployment: Deployment, arms: Pair, kv: KvResult) -> tuple[st
                 f"with speculation {name} the KV cache holds {float(most):g} requests of this "
                 "length at a time: above that they wait"
             )
-    limit = float(arms.speculative.overheads.max_graph_tokens)
-    cliff = math.floor(limit / float(np.max(arms.speculative.verify_tokens)))
-    if 0 < limit and cliff < min(asked, arms.speculative.max_num_seqs):
+    most, _ = largest_batch(arms.speculative, arms.workload)
+    cliff = _graph_cliff(arms.speculative, arms.workload)
+    if cliff is not None and cliff < min(asked, float(most)):
+        limit = float(arms.speculative.overheads.max_graph_tokens)
         found.append(
-            f"above {cliff} requests a speculative step has more than {limit:g} tokens and runs "
-            "without CUDA graphs; raise max_cudagraph_capture_size"
+            f"above {cliff} requests a speculative step has more than {limit:g} tokens and is "
+            "launched without CUDA graphs, which is slower than the device here; raise "
+            "max_cudagraph_capture_size (engine.max_graph_tokens)"
         )
     return tuple(found)
+
+
+def _blocking_first(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(warnings, key=lambda text: not text.startswith(DOES_NOT_START)))
+
+
+def _graph_cliff(arm: Arm, workload: Workload) -> int | None:
+    """Return the requests above which launching without graphs outlasts the work, if any."""
+    limit = float(arm.overheads.max_graph_tokens)
+    cliff = math.floor(limit / float(np.max(arm.verify_tokens)))
+    if limit <= 0 or cliff < 1:
+        return None
+    graphed = replace(arm, overheads=replace(arm.overheads, max_graph_tokens=math.inf))
+    context = mean_context(workload)
+    slower = arm.step(cliff + 1.0, context).verify.total_s
+    return cliff if slower > 1.02 * graphed.step(cliff + 1.0, context).verify.total_s else None
 
 
 def _off_only(deployment: Deployment, loads: Array) -> Prediction:
@@ -305,7 +353,7 @@ def _off_only(deployment: Deployment, loads: Array) -> Prediction:
     return Prediction(
         scenario=_scenario_json(deployment),
         acceptance=None,
-        kv=_kv(deployment, baseline, baseline),
+        kv=_kv(deployment),
         points=points,
         crossover=None,
         break_even=(),
@@ -314,7 +362,7 @@ def _off_only(deployment: Deployment, loads: Array) -> Prediction:
         transition=_transition(baseline),
         verdict=Verdict("off", "no speculation was asked for: give --spec-method to compare"),
         defaults=deployment.defaults,
-        warnings=deployment.warnings + baseline.budget.notes,
+        warnings=_blocking_first(deployment.warnings + baseline.budget.notes),
         provenance=_provenance(deployment),
     )
 
@@ -326,11 +374,16 @@ def _scenario_json(deployment: Deployment) -> dict[str, Any]:
 def _provenance(deployment: Deployment) -> dict[str, Any]:
     from specsim import __version__
 
-    used = {
-        name: {"basis": block.basis, "source": block.source}
-        for name, block in blocks(deployment.hardware.effective)
+    profile, engine = deployment.hardware, deployment.engine
+    constants = {
+        name: {
+            "basis": block.basis,
+            "source": block.source,
+            "used": name in deployment.used_blocks,
+        }
+        for name, block in blocks(profile.effective)
     }
-    engine = deployment.engine
+    price = next((p for p in profile.price if p.kind == "typical"), None)
     return {
         "specsim": __version__,
         "engine": {
@@ -339,10 +392,15 @@ def _provenance(deployment: Deployment) -> dict[str, Any]:
             "basis": engine.basis,
             "source": engine.source,
         },
-        "hardware": deployment.hardware.identity.id,
-        "borrowed_from": deployment.hardware.effective.borrow,
-        "constants": used,
+        "hardware": profile.identity.id,
+        "borrowed_from": profile.effective.borrow,
+        "assumed": list(deployment.assumed_blocks),
+        "constants": constants,
         "model": {"source": deployment.model.source, "confidence": deployment.model.confidence},
+        "expert_dtype": deployment.expert_dtype,
+        "price": None
+        if price is None
+        else {"usd_per_gpu_hour": price.usd_per_gpu_hour, "source": price.source},
         "band": f"{N_SAMPLES} samples, seed {SEED}, 10th to 90th percentile",
     }
 

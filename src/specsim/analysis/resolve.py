@@ -59,9 +59,13 @@ class Deployment:
     max_model_len: int
     gpu_memory_utilization: float
     async_scheduling: bool
+    speculative_async_scheduling: bool
+    """The same with speculation on: some methods force it off."""
     draft_tensor_parallel_size: int
+    used_blocks: tuple[str, ...]
+    """Effective constants of the device that this deployment uses."""
     assumed_blocks: tuple[str, ...]
-    """Constants that this deployment uses and that were never measured on its device."""
+    """Of these, what was never measured on the device."""
     defaults: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -77,8 +81,15 @@ class Deployment:
         return hardware.tensor_parallel_size * hardware.pipeline_parallel_size
 
 
-def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
+def resolve(
+    scenario: Scenario, *, search: Sequence[Path] = (), for_memory: bool = False
+) -> Deployment:
     """Load what a scenario names, fill in defaults, refuse what contradicts itself.
+
+    Parameters
+    ----------
+    for_memory : bool
+        Only memory is asked for, which acceptance does not change: it may be absent.
 
     Raises
     ------
@@ -132,12 +143,16 @@ def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
         _method_known(scenario, engine, notes)
         drafter = choose_drafter(scenario, model, notes, search)
         k = choose_num_speculative_tokens(scenario, drafter, notes)
-        acceptance = acceptance_model(scenario, k=k, engine=engine, search=search)
-        notes.warnings += acceptance.warnings
-    sync = speculation.method in engine.sync_methods
+        if not for_memory or speculation.acceptance is not None:
+            acceptance = acceptance_model(scenario, k=k, engine=engine, search=search)
+            notes.warnings += acceptance.warnings
     async_scheduling = notes.choose(
-        "engine.async_scheduling", given.async_scheduling, engine.async_scheduling and not sync
+        "engine.async_scheduling", given.async_scheduling, engine.async_scheduling
     )
+    speculative_async = async_scheduling
+    if given.async_scheduling is None and speculation.method in engine.sync_methods:
+        speculative_async = False
+        notes.default(f"{speculation.method} is scheduled synchronously by this engine version")
     tensor_parallel = scenario.hardware.tensor_parallel_size
     draft_tp = speculation.draft_tensor_parallel_size or tensor_parallel
     if draft_tp not in (1, tensor_parallel):
@@ -146,7 +161,7 @@ def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
             f"target's tensor_parallel_size, {tensor_parallel}"
         )
     _check_parallelism(scenario, model)
-    assumed = assumed_blocks(
+    used, assumed = used_blocks(
         hardware,
         model,
         weight_dtype=weight_dtype,
@@ -202,7 +217,9 @@ def resolve(scenario: Scenario, *, search: Sequence[Path] = ()) -> Deployment:
         max_model_len=max_model_len,
         gpu_memory_utilization=utilization,
         async_scheduling=async_scheduling,
+        speculative_async_scheduling=speculative_async,
         draft_tensor_parallel_size=draft_tp,
+        used_blocks=used,
         assumed_blocks=assumed,
         defaults=tuple(notes.defaults),
         warnings=tuple(dict.fromkeys(notes.warnings)),
@@ -308,7 +325,7 @@ def _check_parallelism(scenario: Scenario, model: ModelSpec) -> None:
         raise UsageError(f"expert_parallel was asked and {model.id} has no experts")
 
 
-def assumed_blocks(
+def used_blocks(
     hardware: HardwareProfile,
     model: ModelSpec,
     *,
@@ -316,8 +333,8 @@ def assumed_blocks(
     expert_dtype: str,
     kv_dtype: str,
     tensor_parallel_size: int,
-) -> tuple[str, ...]:
-    """Return the kernels that a model uses on a device and that were never measured there."""
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the kernels that a model uses on a device, and those never measured there."""
     effective = hardware.effective
     kinds = {group.attention.kind for group in model.layers if group.attention is not None}
     used: dict[str, Constants | None] = {
@@ -332,7 +349,17 @@ def assumed_blocks(
         used["linear_attention"] = effective.linear_attention
     if tensor_parallel_size > 1:
         used[f"all_reduce.{tensor_parallel_size}"] = effective.all_reduce.get(tensor_parallel_size)
-    return tuple(name for name, block in used.items() if block is None or block.basis == "assumed")
+    used |= {
+        "prefill_attention": effective.prefill_attention,
+        "elementwise": effective.elementwise,
+    }
+    general = ("prefill_attention", "elementwise")
+    assumed = tuple(
+        name
+        for name, block in used.items()
+        if (block is None or block.basis == "assumed") and name not in general
+    )
+    return tuple(used), assumed
 
 
 def _hardware_warnings(hardware: HardwareProfile, assumed: tuple[str, ...], notes: Notes) -> None:

@@ -24,16 +24,6 @@ _RAREST = 1e-7
 
 
 @dataclass(frozen=True)
-class Prefill:
-    """A prompt on its way in, at a batch."""
-
-    own_s: Num
-    """From the first chunk to the first token, decodes of the others riding along."""
-    excess_s: Num
-    """What it adds to the steps of the others."""
-
-
-@dataclass(frozen=True)
 class Service:
     """An arm under loads."""
 
@@ -73,30 +63,37 @@ def largest_batch(arm: Arm, workload: Workload) -> tuple[Num, str]:
     return (most if most.ndim else float(most)), "max_num_seqs"
 
 
-def prefill(arm: Arm, workload: Workload, batch: Num, step_s: Num) -> Prefill:
-    """Time of one prompt, chunk by chunk, each riding on a decode step of the others.
+@dataclass(frozen=True)
+class _Prompts:
+    """Prompts on their way in, in chunks that ride on decode steps."""
 
-    Notes
-    -----
-    Each decoding request takes its verified tokens from max_num_batched_tokens first; what is
-    left is the chunk (vLLM's scheduler).
-    """
-    tokens = arm.prefill_tokens
-    if tokens <= 0:
-        return Prefill(own_s=step_s, excess_s=0.0 * step_s)
-    room = np.maximum(arm.max_num_batched_tokens - batch * arm.verify_tokens, _SMALLEST_CHUNK)
-    n_chunks = np.ceil(tokens / room)
-    chunk = tokens / n_chunks
-    others = np.maximum(batch - 1.0, 0.0)
-    mixed_s = arm.prefill_step(
-        others,
-        mean_context(workload),
-        tokens=chunk,
-        offset=arm.cached_tokens + 0.5 * (tokens - chunk),
-    )
-    # The excess is what the chunk adds for the others; a lone request has none to disturb.
-    excess_s = np.maximum(n_chunks * (mixed_s - step_s), 0.0)
-    return Prefill(own_s=n_chunks * mixed_s, excess_s=excess_s)
+    tokens: float
+    """Of one prompt, not cached."""
+    cached: float
+    n_chunks: Num
+    """Steps that one prompt needs beside the decoding tokens."""
+
+    def step_s(self, arm: Arm, sequences: Num, context: float, chunks: Num) -> Num:
+        """Time of a step with `chunks` chunks of as many prompts beside the decoding. [s]."""
+        chunk = self.tokens / self.n_chunks
+        return arm.step(
+            sequences,
+            context,
+            prefill_tokens=chunks * chunk,
+            prefill_context=self.cached + 0.5 * (self.tokens - chunk),
+            prefill_sequences=chunks,
+        ).total.total_s
+
+
+def _prompts(arm: Arm, decoding: Num) -> _Prompts:
+    """Cut prompts into what max_num_batched_tokens leaves beside the decoding tokens."""
+    tokens = max(arm.prefill_tokens, 1.0)
+    return _Prompts(tokens, arm.cached_tokens, np.ceil(tokens / _room(arm, decoding)))
+
+
+def _room(arm: Arm, decoding: Num) -> Num:
+    """Return the prompt tokens that a step has room for beside `decoding` requests."""
+    return np.maximum(arm.max_num_batched_tokens - decoding * arm.verify_tokens, _SMALLEST_CHUNK)
 
 
 def closed_loop(arm: Arm, workload: Workload, concurrency: Num) -> Service:
@@ -104,9 +101,17 @@ def closed_loop(arm: Arm, workload: Workload, concurrency: Num) -> Service:
 
     Notes
     -----
-    Time in a slot = own prefill + (OSL - 1) / tau steps + the prefills of the batch - 1 others;
-    output tokens/s = batch x OSL / time in a slot. What does not fit in the batch waits, and
-    shows in the time to first token.
+    While one request passes through its slot, all of the batch do: B prompts come in over the
+    steps of a slot. A slot has N = (OSL - 1) / tau decode steps and those of its own prefill, n
+    chunks; more where the B prompts together need it. Chunks ride on decode steps one at a time
+    while they are fewer than steps, several at a time beyond:
+
+        steps = max(N + n, B prompt tokens / room),  mixed = min(steps, B n)
+        time in a slot = mixed T_mixed + (steps - mixed) T(B)
+        output tokens/s = B OSL / time in a slot
+
+    With fewer chunks than steps this is equation (10): own prefill + N T(B) + (B - 1) excess.
+    What does not fit in the batch waits, and shows in the time to first token.
     """
     most, why = largest_batch(arm, workload)
     concurrency = np.asarray(concurrency, dtype=float)
@@ -114,20 +119,29 @@ def closed_loop(arm: Arm, workload: Workload, concurrency: Num) -> Service:
     limited_by = np.where(concurrency <= most, "load", why)
     if workload.arrival == "burst":
         return _burst(arm, workload, concurrency, batch, limited_by)
-    step = arm.step(batch, mean_context(workload))
+    context = mean_context(workload)
+    step = arm.step(batch, context)
     step_s = step.total.total_s
-    prompt = prefill(arm, workload, batch, step_s)
-    steps = (workload.output_tokens - 1.0) / step.tokens
-    decoding_s = steps * step_s + (batch - 1.0) * prompt.excess_s
-    slot_s = prompt.own_s + decoding_s
+    decode_steps = (workload.output_tokens - 1.0) / step.tokens
+    prompts = _prompts(arm, batch)
+    n = prompts.n_chunks
+    room = _room(arm, batch * decode_steps / (decode_steps + n))
+    steps = np.maximum(decode_steps + n, batch * prompts.tokens / room)
+    decoding = batch * np.minimum(1.0, decode_steps / np.maximum(steps - n, 1e-9))
+    mixed = np.minimum(steps, batch * n)
+    beside = np.minimum(decoding, np.maximum(batch - 1.0, 0.0))
+    mixed_s = prompts.step_s(arm, beside, context, batch * n / mixed)
+    own_s = (steps - decode_steps) * mixed_s
+    slot_s = mixed * mixed_s + (steps - mixed) * step_s
+    decoding_s = np.maximum(slot_s - own_s, 0.0)
     waiting_s = np.maximum(concurrency - batch, 0.0) / batch * slot_s
     return Service(
         batch=batch,
         limited_by=limited_by,
         step=step,
         tpot_s=_per_token(decoding_s, workload, step_s / step.tokens),
-        itl_s=np.where(steps > 0, decoding_s / np.maximum(steps, 1e-9), step_s),
-        ttft_s=prompt.own_s + 0.5 * step_s + waiting_s,
+        itl_s=np.where(decode_steps > 0, decoding_s / np.maximum(decode_steps, 1e-9), step_s),
+        ttft_s=own_s + 0.5 * step_s + waiting_s,
         output_tokens_per_s=batch * workload.output_tokens / slot_s,
     )
 
@@ -173,13 +187,20 @@ def _wave(arm: Arm, workload: Workload, batch: Num) -> tuple[StepTime, Num, Num]
     """Return the step, the time of a whole wave, and its mean time to first token."""
     step = arm.step(batch, mean_context(workload))
     step_s = step.total.total_s
-    total = np.maximum(batch * arm.prefill_tokens, 1.0)
-    n_steps = np.ceil(total / arm.max_num_batched_tokens)
-    prefill_s = n_steps * arm.prefill_step(
-        0.0, 1.0, tokens=total / n_steps, offset=arm.cached_tokens
+    prompt = max(arm.prefill_tokens, 1.0)
+    n_steps = np.ceil(batch * prompt / arm.max_num_batched_tokens)
+    tokens = batch * prompt / n_steps
+    # Several short prompts share a step; a long one is cut, and its later parts see the earlier.
+    prefill_s = (
+        n_steps
+        * arm.step(
+            0.0,
+            1.0,
+            prefill_tokens=tokens,
+            prefill_context=arm.cached_tokens + 0.5 * np.maximum(prompt - tokens, 0.0),
+            prefill_sequences=np.maximum(tokens / prompt, 1.0),
+        ).total.total_s
     )
-    if arm.prefill_tokens <= 0:
-        prefill_s = step_s
     decoding_s = (workload.output_tokens - 1.0) / step.tokens * step_s
     return step, prefill_s + decoding_s, prefill_s * (n_steps + 1.0) / (2.0 * n_steps)
 
@@ -220,39 +241,48 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
 
     Notes
     -----
-    Equation (11): a step takes T(B) / (1 - rate x excess) while prompts ride along, and the batch
-    is B = rate x steps per request x that. Solved for the rate, which needs no iteration:
-    rate = B / (steps T(B) + B excess). Below one request in flight the step is that of one.
+    With B requests decoding N steps each, B / N prompts come in per step, whatever the rate. So
+    the mean step follows from B alone, and the rate from it; nothing iterates:
+
+        rate = (B / N) / step,  step = T(B) + min(1, n B / N) (T_mixed - T(B))
+
+    With fewer chunks than steps this is equation (11), rate = B / (N T(B) + B excess). Below one
+    request in flight the step is that of one. Prompts need room in the steps: B is at most
+    N budget / (prompt + N q).
     """
     most, why = largest_batch(arm, workload)
-    below = np.concatenate([[0.0], np.geomspace(_RAREST, 1.0, _BELOW_ONE - 1)])
-    # With k on a leading axis each k has its own largest batch.
-    top = np.maximum(np.asarray(most, dtype=float), 1.0 + 1e-9)
-    top = top[..., 0] if top.ndim else top
-    above = np.geomspace(1.0, top, _RATE_GRID - below.size + 1, axis=-1)[..., 1:]
-    batches = np.concatenate(
-        [np.broadcast_to(below, (*above.shape[:-1], below.size)), above], axis=-1
-    )
-    running = np.maximum(batches, 1.0)
-    step = arm.step(running, mean_context(workload))
-    step_s = np.atleast_1d(step.total.total_s)
-    prompt = prefill(arm, workload, running, step_s)
+    prompt = max(arm.prefill_tokens, 1.0)
     # An answer of one token decodes nothing; a thousandth of a step keeps its batch defined.
-    steps = np.maximum(workload.output_tokens - 1.0, 1e-3) / step.tokens
-    rates = batches / (steps * step_s + batches * prompt.excess_s)
-    busy_s = step_s / np.maximum(1.0 - rates * prompt.excess_s, 1e-9)
-    rising = np.maximum.accumulate(rates, axis=-1)
-    shape = np.broadcast_shapes(rising.shape, busy_s.shape)
+    answer = max(workload.output_tokens - 1.0, 1e-3)
+    per_request = prompt + answer / np.asarray(arm.tokens_per_step) * arm.verify_tokens
+    room = answer / np.asarray(arm.tokens_per_step) * arm.max_num_batched_tokens / per_request
+    if np.all(room < most):
+        why = "max_num_batched_tokens"
+    batches = _batches(np.minimum(np.asarray(most, dtype=float), room))
+    context = mean_context(workload)
+    step = arm.step(np.maximum(batches, 1.0), context)
+    alone_s = step.total.total_s
+    decode_steps = answer / step.tokens
+    prompts = _prompts(arm, batches)
+    chunks = prompts.n_chunks * batches / decode_steps
+    mixed_s = prompts.step_s(arm, batches, context, np.maximum(chunks, 1.0))
+    step_s = alone_s + np.minimum(chunks, 1.0) * np.maximum(mixed_s - alone_s, 0.0)
+    rates = np.maximum.accumulate(batches / decode_steps / step_s, axis=-1)
+    shape = np.broadcast_shapes(rates.shape, np.shape(step_s))
     return OpenLoop(
-        rates=np.broadcast_to(rising, shape),
+        rates=np.broadcast_to(rates, shape),
         batches=batches,
         limited_by=why,
-        tpot_s=np.broadcast_to(busy_s / step.tokens, shape),
-        itl_s=np.broadcast_to(busy_s, shape),
-        ttft_s=np.broadcast_to(prompt.own_s + 0.5 * busy_s, shape),
+        tpot_s=np.broadcast_to(step_s / step.tokens, shape),
+        itl_s=np.broadcast_to(step_s, shape),
+        ttft_s=np.broadcast_to(prompts.n_chunks * mixed_s + 0.5 * step_s, shape),
     )
 
 
-def throughput_speedup(baseline: Service, speculative: Service) -> Num:
-    """Speedup under a closed loop: output tokens per second, on over off."""
-    return speculative.output_tokens_per_s / baseline.output_tokens_per_s
+def _batches(top: Num) -> npt.NDArray[np.float64]:
+    """Return batches from none to `top`, dense above one; k or samples keep a leading axis."""
+    top = top[..., 0] if np.ndim(top) else np.asarray(top)
+    turn = np.minimum(top, 1.0)
+    below = np.geomspace(_RAREST, turn, _BELOW_ONE - 1, axis=-1)
+    above = np.geomspace(turn, top, _RATE_GRID - _BELOW_ONE + 1, axis=-1)[..., 1:]
+    return np.concatenate([np.zeros((*below.shape[:-1], 1)), below, above], axis=-1)

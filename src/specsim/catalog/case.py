@@ -6,17 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specsim.catalog.acceptance import decay
 from specsim.catalog.files import data_dir, read_mapping
 from specsim.catalog.scenario import load_scenario
 from specsim.errors import NotFoundError, SpecsimError
-from specsim.physics import acceptance as law
 from specsim.schema.base import parse
 from specsim.schema.case import Case, CasePoint
 from specsim.schema.scenario import Scenario
-from specsim.schema.speculation import Speculation
-
-_K = "speculation.num_speculative_tokens"
 
 
 def shipped_cases() -> Path:
@@ -87,27 +82,7 @@ def _scenario(case: Case, written: Mapping[str, Any], index: int) -> Scenario:
         changes["load.concurrency"] = [requests]
     if point.acceptance_length is not None:
         changes["speculation.acceptance.length"] = point.acceptance_length
-    elif _K in changes and not any(n.startswith("speculation.acceptance") for n in changes):
-        changes |= _carried(case.scenario.speculation, int(changes[_K]))
     try:
         return load_scenario(written, overrides=changes)
     except SpecsimError as error:
         raise type(error)(f"case {case.case}, point {index + 1}: {error}") from error
-
-
-def _carried(speculation: Speculation, k: int) -> dict[str, Any]:
-    """Return a chain's acceptance, known at one k, at another."""
-    given, known_k = speculation.acceptance, speculation.num_speculative_tokens
-    if given is None or known_k is None or k == known_k or speculation.tree is not None:
-        return {}
-    length = given.length
-    if given.draft_acceptance_rate is not None:
-        length = 1.0 + known_k * given.draft_acceptance_rate
-    if length is None:
-        return {}
-    # The length counts all steps, the law speaks of steps that draft.
-    length = 1.0 + (length - 1.0) / (given.proposal_rate or 1.0)
-    d = decay(speculation.method).value
-    first = law.first_rate_from_length(target_length=length, decay=d, k=known_k)
-    p = law.positions(first_rate=first, decay=d, k=k)
-    return {"speculation.acceptance.per_position": [float(x) for x in p]}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from specsim.catalog.files import data_dir, read_mapping, read_shipped, user_files
-from specsim.errors import InputError, not_found
+from specsim.errors import InputError, NotFoundError, not_found
 from specsim.schema.base import WeightDtype, parse
 from specsim.schema.model import DrafterKind, DrafterSpec, ModelSpec
 
@@ -49,7 +49,7 @@ def load_model(name: str | Path, *, search: Sequence[Path] = ()) -> ModelSpec:
         return spec
     found = _find(str(name), "models", search, ModelSpec)
     if found is None:
-        raise not_found("model", str(name), _known("models", search), _list_command("models"))
+        raise _unknown("model", str(name), _known("models", search), "models")
     return found
 
 
@@ -67,7 +67,7 @@ def load_drafter(name: str | Path, *, search: Sequence[Path] = ()) -> Spec:
         found = _find(text, "models", search, ModelSpec)
     if found is None:
         known = _known("drafters", search) + _known("models", search)
-        raise not_found("drafter", text, known, _list_command("drafters"))
+        raise _unknown("drafter", text, known, "drafters")
     return found
 
 
@@ -239,6 +239,14 @@ def _ids(folder: Folder, search: Sequence[Path]) -> list[str]:
 
 def _known(folder: Folder, search: Sequence[Path]) -> list[str]:
     return [*_ids(folder, search), *_names()[folder]]
+
+
+def _unknown(kind: str, name: str, known: list[str], folder: Folder) -> NotFoundError:
+    """Build the error of a name that is in no catalog, as that of a private model is in none."""
+    error = not_found(kind, name, known, f"{_list_command(folder)} WORD")
+    return NotFoundError(
+        f"{error}; a private {kind}: give its config.json, or the name of a public one of its shape"
+    )
 
 
 def _list_command(folder: Folder) -> str:

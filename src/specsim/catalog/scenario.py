@@ -50,7 +50,8 @@ def load_scenario(
         A YAML file, or its content.
     overrides : mapping, optional
         Values by dotted name: ``{"speculation.num_speculative_tokens": 3}``. None removes the
-        key. A kind of load, or a form of acceptance, takes the place of the other ones.
+        key. A kind of load, or a form of acceptance, takes the place of the other ones. Another
+        number of draft tokens leaves the acceptance what it was at the old one.
 
     Raises
     ------
@@ -58,8 +59,10 @@ def load_scenario(
         One line that names the file and the key.
     """
     what, data = _read(source)
+    measured_at_k = _k(data)
     for name, value in (overrides or {}).items():
         _override(data, name, value)
+    _keep_k_of_acceptance(data, measured_at_k, overrides or {})
     _refuse_lost_numbers(data, what=what)
     load = data.get("load")
     if isinstance(load, dict):
@@ -101,6 +104,28 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return str(path), data
 
 
+def _k(data: Mapping[str, Any]) -> Any:
+    speculation = data.get("speculation")
+    return speculation.get("num_speculative_tokens") if isinstance(speculation, dict) else None
+
+
+def _keep_k_of_acceptance(data: dict[str, Any], k: Any, overrides: Mapping[str, Any]) -> None:
+    """Note at which k a kept length was measured when only k is overridden.
+
+    The same length at fewer draft tokens would be a better drafter.
+    """
+    if k is None or _k(data) in (k, None):
+        return
+    if any(name.startswith("speculation.acceptance") for name in overrides):
+        return
+    speculation = data["speculation"]
+    acceptance = speculation.get("acceptance")
+    if not isinstance(acceptance, dict) or speculation.get("tree") is not None:
+        return
+    if "length" in acceptance or "draft_acceptance_rate" in acceptance:
+        acceptance.setdefault("measured_at_k", k)
+
+
 def _override(data: dict[str, Any], name: str, value: Any) -> None:
     *parents, key = name.split(".")
     if not key or not all(parents):
@@ -124,6 +149,7 @@ def _override(data: dict[str, Any], name: str, value: Any) -> None:
                 here.pop(other, None)
             # The number of drafts behind the old figure says nothing about the new one.
             here.pop("counts", None)
+            here.pop("measured_at_k", None)
     here[key] = value
 
 

@@ -43,9 +43,9 @@ def command(request: Request, as_json: bool, output: Path | None) -> None:
         lambda: None,
         lambda screen: joined(
             [
-                heading(screen, scenario),
+                heading(screen, scenario, expert_dtype=prediction.provenance.get("expert_dtype")),
                 drawn(screen, found, prediction.points, unit_of_load(scenario)),
-                notes(screen, "WARNINGS", (*request.notes, *prediction.warnings), role="neutral"),
+                notes(screen, "WARNINGS", (*prediction.warnings, *request.notes), role="neutral"),
             ]
         ),
         as_json=False,

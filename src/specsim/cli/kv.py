@@ -27,7 +27,7 @@ def command(request: Request, as_json: bool, output: Path | None) -> None:
         lambda screen: joined(
             [
                 heading(screen, scenario),
-                memory(screen, result),
+                memory(screen, result, speculates=request.scenario.speculation.method != "none"),
                 notes(screen, "WARNINGS", request.notes, role="neutral"),
             ]
         ),

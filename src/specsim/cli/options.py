@@ -100,18 +100,19 @@ OPTIONS: tuple[Option, ...] = (
     Option(["--from-command"], section=_INPUT, metavar="'vllm serve ...'",
            help="A vLLM command to read the deployment from; - reads it from stdin."),
     Option(["--set", "settings"], section=_INPUT, multiple=True, metavar="KEY=VALUE",
-           help="Set any key of the scenario, e.g. engine.host_ms=0.9 (repeatable)."),
+           help="Set any key of the scenario, e.g. engine.host_ms=0.9 (repeatable). Keys: "
+           "docs/scenario.md."),
     Option(["--catalog"], section=_INPUT, multiple=True,
            type=click.Path(path_type=Path), metavar="DIR|FILE",
            help="Your own models, drafters and devices (repeatable)."),
     Option(["--model"], section=_DEPLOYMENT, key="target.model"),
     Option(["--gpu"], section=_DEPLOYMENT, key="hardware.accelerator"),
     Option(["--tensor-parallel-size", "-tp"], section=_DEPLOYMENT, type=int,
-           key="hardware.tensor_parallel_size"),
+           key="hardware.tensor_parallel_size", help="Devices that share every layer."),
     Option(["--pipeline-parallel-size", "-pp"], section=_DEPLOYMENT, type=int,
-           key="hardware.pipeline_parallel_size"),
+           key="hardware.pipeline_parallel_size", help="Groups of devices, each with some layers."),
     Option(["--enable-expert-parallel"], section=_DEPLOYMENT, is_flag=True, default=None,
-           key="hardware.expert_parallel"),
+           key="hardware.expert_parallel", help="Whole experts on a device, not parts of all."),
     Option(["--dtype", "--weight-dtype", "dtype"], section=_DEPLOYMENT,
            help="Dtype of the weights: bf16, fp16, fp8, int8, int4, nvfp4, mxfp4, fp32, or "
            "vLLM's words. Absent: the checkpoint's."),
@@ -240,6 +241,12 @@ def read_request(flags: Mapping[str, Any]) -> Request:
         raise UsageError(
             f"--{str(unused[0]).replace('_', '-')} without a way of speculating; "
             "name one with --spec-method or --speculative-config"
+        )
+    acceptance = scenario.speculation.acceptance
+    if "workload.temperature" in overrides and acceptance and acceptance.profile is None:
+        notes.append(
+            "the acceptance that is given is taken as measured at temperature "
+            f"{scenario.workload.temperature:g}: only an acceptance profile knows others"
         )
     if "save_scenario" in given:
         _save(given["save_scenario"], scenario)

@@ -11,9 +11,10 @@ from specsim.cli.words import (
     load_of,
     two_digits,
     unit_of_load,
+    whole,
     wrapped,
 )
-from specsim.export.tables import Column, column, count, described, figure, table
+from specsim.export.tables import Column, column, described, exact, figure, table
 from specsim.export.terminal import FILLS, Curve, Plot, Screen, stacked_bar
 from specsim.schema.results import (
     BaselinePoint,
@@ -25,7 +26,7 @@ from specsim.schema.results import (
     SpeculativePoint,
 )
 
-_BAR = 32
+_BAR, _BAR_WIDEST = 32, 72
 _LEAST_SHARE = 0.005
 """Parts of a step below this are not shown."""
 _MEMORY = "█▓▒░·"
@@ -75,7 +76,7 @@ def acceptance_curve(screen: Screen, prediction: Prediction) -> list[str]:
                 Curve(
                     x=[p.draft_acceptance_rate for p in known],
                     y=[getattr(p, name) for p in known],
-                    name=f"at {count(load)}",
+                    name=f"at {exact(load)}",
                 )
             )
     if not curves:
@@ -91,24 +92,26 @@ def acceptance_curve(screen: Screen, prediction: Prediction) -> list[str]:
     return [screen.paint("WHAT ACCEPTANCE IS WORTH", "strong"), *plot.draw(screen)]
 
 
-def memory(screen: Screen, kv: KvResult, points: Sequence[Point] = ()) -> list[str]:
+def memory(
+    screen: Screen, kv: KvResult, points: Sequence[Point] = (), found: Crossover | None = None, *,
+    speculates: bool = True,
+) -> list[str]:  # fmt: skip
     """Return the memory of both arms as bars, and what the drafter takes from the cache."""
     usable = kv.memory_usable_gib
+    rows = [("off", kv.baseline), ("on", kv.speculative)][: 2 if speculates else 1]
+    said = [f"{arm.kv_tokens:,} tokens, {whole(arm.max_concurrency)} requests" for _, arm in rows]
+    width = min(screen.width - 8 - max(map(len, said)), _BAR_WIDEST)
     lines = [
         screen.paint("MEMORY", "strong")
         + f"  {figure(kv.memory_nameplate_gb)} GB nameplate, {figure(usable)} GiB usable"
     ]
-    for name, arm in (("off", kv.baseline), ("on", kv.speculative)):
+    for (name, arm), text in zip(rows, said, strict=True):
         own = arm.weights_gib - arm.drafter_weights_gib
         parts = [own, arm.drafter_weights_gib, arm.kv_gib, arm.other_gib]
         parts.append(max(usable - sum(parts), 0.0))
-        bar = stacked_bar(parts, width=_BAR + 8, fills=_MEMORY)
-        lines.append(
-            f"  {name:<4}{bar}  {arm.kv_tokens:,} tokens, {figure(arm.max_concurrency)} requests"
-        )
+        lines.append(f"  {name:<4}{stacked_bar(parts, width=width, fills=_MEMORY)}  {text}")
     names = ("weights", "drafter", "KV cache", "activations, graphs", "not used")
     lines.append("      " + "  ".join(f"{_MEMORY[i]} {name}" for i, name in enumerate(names)))
-    rows = [("off", kv.baseline), ("on", kv.speculative)]
     columns = [
         _kv_column(rows, name, title)
         for name, title in (
@@ -120,13 +123,13 @@ def memory(screen: Screen, kv: KvResult, points: Sequence[Point] = ()) -> list[s
         column("bytes/token/GPU", ("",), rows, lambda row: f"{row[1].bytes_per_token:,.0f}")
     )
     key = column("", ("",), rows, lambda row: row[0], left=True)
-    lines += ["", *table(screen, key, columns), ""]
-    return lines + wrapped(screen, circle(kv, points))
+    lines += ["", *table(screen, key, columns)]
+    return [*lines, "", *wrapped(screen, circle(kv, points, found))] if speculates else lines
 
 
 def step(screen: Screen, prediction: Prediction) -> list[str]:
     """Where a step's time goes in both arms, at the first, the median and the last load."""
-    points = [p for p in prediction.points if p.baseline is not None]
+    points = [p for p in prediction.points if _arms(p)]
     if not points:
         return []
     chosen = [points[i] for i in sorted({0, len(points) // 2, len(points) - 1})]
@@ -135,7 +138,7 @@ def step(screen: Screen, prediction: Prediction) -> list[str]:
     for point in chosen:
         arms = _arms(point)
         longest = max(arm.step_ms for _, arm in arms)
-        label = f"at {count(load_of(point))}"
+        label = f"at {exact(load_of(point))}"
         for name, arm in arms:
             parts = [arm.parts_ms.get(cause, 0.0) / arm.step_ms for cause in causes]
             parts = [part if part >= _LEAST_SHARE else 0.0 for part in parts]

@@ -35,7 +35,7 @@ def command(request: Request, as_json: bool, output: Path | None, brief: bool) -
     from specsim.analysis.predict import predict
 
     prediction = predict(request.scenario, search=request.search)
-    prediction = dataclasses.replace(prediction, warnings=(*request.notes, *prediction.warnings))
+    prediction = dataclasses.replace(prediction, warnings=(*prediction.warnings, *request.notes))
     emit(
         lambda: plain(prediction),
         lambda screen: report(screen, prediction, brief=brief),

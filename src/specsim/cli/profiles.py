@@ -15,8 +15,9 @@ from specsim.catalog.models import load_drafter, load_model
 from specsim.catalog.scenario import load_scenario
 from specsim.cli.output import emit, json_option, output_option, write_file
 from specsim.cli.records import Kind, find, kind_of, listing, pretty
+from specsim.cli.words import dtypes, wrapped
 from specsim.errors import InputError, SpecsimError, UsageError
-from specsim.export.tables import MISSING, Column, column, figure, table
+from specsim.export.tables import MISSING, Column, clipped, column, figure, grouped, table
 from specsim.export.terminal import Screen
 from specsim.schema.results import as_json as plain
 
@@ -25,15 +26,14 @@ _TITLES = {
     "memory_bandwidth_gb_per_s": "GB/s",
     "usd_per_gpu_hour": "$/h",
     "params_b": "params 1e9",
-    "active_params_b": "active 1e9",
+    "active_params_b": "active",
     "weight_dtype": "dtype",
 }
-_ONLY_JSON: dict[str, tuple[str, ...]] = {
-    "hardware": ("name",),
-    "acceptance": ("drafter", "target"),
-}
-"""What a list in the terminal has no room for."""
-_LEFT = ("id", "vendor", "architecture", "method", "dataset", "drafter", "target", "versions")
+_ONLY_JSON = ("name", "expert_dtype")
+"""What a list in the terminal has no room for, or shows in another column."""
+_LEFT = ("id", "vendor", "architecture", "method", "target", "versions", "weight_dtype")
+_ALIAS_LEAST, _ALIAS_MOST = 16, 30
+_DATASET_LEAST = 12
 
 catalog_option = click.option(
     "--catalog", multiple=True, type=click.Path(path_type=Path), metavar="DIR|FILE",
@@ -56,15 +56,28 @@ def command() -> None:
 @click.option("--drafters", "kind", flag_value="drafter", help="Drafters.")
 @click.option("--acceptance", "kind", flag_value="acceptance", help="Measured acceptance.")
 @click.option("--engines", "kind", flag_value="engine", help="Engines and their versions.")
+@click.argument("word", required=False, default="")
 @catalog_option
 @json_option
 @output_option
-def list_(kind: Kind, catalog: tuple[Path, ...], as_json: bool, output: Path | None) -> None:
-    """List the entries of one kind (accelerators unless told otherwise)."""
-    rows = listing(kind, search=catalog)
+def list_(
+    kind: Kind, word: str, catalog: tuple[Path, ...], as_json: bool, output: Path | None
+) -> None:
+    """List the entries of one kind (accelerators unless told otherwise).
+
+    WORD keeps the entries that have it in a name: their own, an alias, the target's, the
+    drafter's.
+
+    \b
+    specsim profiles list --models llama-3.3
+    specsim profiles list --acceptance qwen3-8b
+    """  # noqa: D301 - click reads the escape as "keep these lines"
+    rows = listing(kind, word=word, search=catalog)
     emit(
         lambda: plain(rows),
-        lambda screen: _listed(screen, kind, rows),
+        lambda screen: (
+            _measured(screen, rows) if kind == "acceptance" else _listed(screen, rows, word)
+        ),
         as_json=as_json,
         output=output,
     )
@@ -179,18 +192,87 @@ def _new_model(id: str, config: Path) -> dict[str, Any]:
     return {**spec.model_dump(mode="json", exclude_none=True), "id": id}
 
 
-def _listed(screen: Screen, kind: Kind, rows: list[dict[str, Any]]) -> list[str]:
-    if not rows:
-        return ["none"]
-    names = [name for name in rows[0] if name not in _ONLY_JSON.get(kind, ())]
+def _listed(screen: Screen, rows: list[dict[str, Any]], word: str) -> list[str]:
+    names = [name for name in rows[0] if name not in _ONLY_JSON]
+    if all(row["origin"] == "shipped" for row in rows):
+        names.remove("origin")
+
+    def cell(row: dict[str, Any], name: str) -> str:
+        if name == "weight_dtype":
+            return dtypes(row["weight_dtype"], row["expert_dtype"])
+        return _entry(row[name])
 
     def shown(name: str) -> Column:
-        return column(
-            _TITLES.get(name, name), ("",), rows, lambda row: _entry(row[name]),
-            left=name in _LEFT,
-        )  # fmt: skip
+        title = _TITLES.get(name, name)
+        return column(title, ("",), rows, lambda row: cell(row, name), left=name in _LEFT)
 
-    return table(screen, shown(names[0]), [shown(name) for name in names[1:]])
+    key, *columns = [shown(name) for name in names if name != "aliases"]
+    if "aliases" in names:
+        room = _room(screen, key, columns)
+        width = min(room, _ALIAS_MOST) if room >= _ALIAS_LEAST else _ALIAS_MOST
+        columns.append(
+            column(
+                "also known as", ("",), rows, lambda row: _also(row, word, width),
+                left=True,
+            )
+        )  # fmt: skip
+    return table(screen, key, columns)
+
+
+def _room(screen: Screen, key: Column, columns: list[Column]) -> int:
+    """Return the width that is left for one more column."""
+    return screen.width - 5 - key.width - sum(c.width + 3 for c in columns)
+
+
+def _also(row: dict[str, Any], word: str, width: int) -> str:
+    """Name the shortest alias, of those that have the word if any do, and how many there are.
+
+    Owners are left out: a name is found without.
+    """
+    names = {alias.lower(): alias for alias in (a.rpartition("/")[2] for a in row["aliases"])}
+    names.pop(row["id"].lower(), None)
+    if not names:
+        return MISSING
+    tail = word.lower().rpartition("/")[2]
+    having = [alias for key, alias in names.items() if tail in key]
+    more = f" +{len(names) - 1}" if len(names) > 1 else ""
+    return clipped(min(having or names.values(), key=len), width - len(more)) + more
+
+
+def _measured(screen: Screen, rows: list[dict[str, Any]]) -> list[str]:
+    """List acceptance profiles under the target and the drafter that they were measured with."""
+    rows = sorted(rows, key=lambda r: (r["target"] or "", r["method"], r["drafter"] or ""))
+    figures = [
+        column("T", ("",), rows, lambda r: _each(r["temperatures"], "{:g}")),
+        column("k", ("",), rows, lambda r: _each(r["num_speculative_tokens"][:1], "{}")),
+        column("length", ("",), rows, _accepted),
+    ]
+    key = column("id", ("",), rows, lambda r: f"  {r['id']}", left=True)
+    room = max(_room(screen, key, figures), _DATASET_LEAST)
+    dataset = column("data set", ("",), rows, lambda r: clipped(r["dataset"], room), left=True)
+    title, *entries = table(screen, key, [dataset, *figures])
+    groups = [
+        f"{row['method']} on {row['target'] or 'any target'}"
+        + (f", drafter {row['drafter']}" if row["drafter"] else "")
+        for row in rows
+    ]
+    legend = (
+        "T: temperature; length: tokens per step with k drafted; f: accepted / drafted, where the "
+        "source says only that"
+    )
+    told = [screen.paint(line, "faint") for line in wrapped(screen, legend)]
+    return [title, *grouped(screen, entries, groups), *told]
+
+
+def _accepted(row: dict[str, Any]) -> str:
+    if any(row["acceptance_length"]):
+        return _each(row["acceptance_length"], "{:.2f}")
+    return f"f {_each(row['draft_acceptance_rate'], '{:.2f}')}"
+
+
+def _each(values: list[Any], form: str) -> str:
+    known = [form.format(value) for value in values if value is not None]
+    return ", ".join(known) or MISSING
 
 
 def _entry(value: Any) -> str:

@@ -12,13 +12,14 @@ from pydantic import BaseModel
 from specsim.analysis.size import drafter_size, model_size
 from specsim.catalog.acceptance import load_profile, profile_ids
 from specsim.catalog.engines import engine_names, engine_versions, load_engine
-from specsim.catalog.files import read_mapping, user_files
+from specsim.catalog.files import data_dir, read_mapping, read_shipped, user_files
 from specsim.catalog.hardware import hardware_ids, hardware_index, load_hardware
 from specsim.catalog.models import drafter_ids, load_drafter, load_model, model_ids
 from specsim.cli.words import wrapped
 from specsim.errors import NotFoundError, not_found
 from specsim.export.terminal import Role, Screen
 from specsim.schema.model import DrafterSpec
+from specsim.schema.speculation import ProfilePoint
 
 Kind = Literal["hardware", "model", "drafter", "acceptance", "engine"]
 Search = Sequence[Path]
@@ -88,8 +89,38 @@ def _engine(name: str) -> BaseModel:
     return load_engine(engine, version or None)[0]
 
 
-def listing(kind: Kind, *, search: Search = ()) -> list[dict[str, Any]]:
-    """List the entries of a kind with what helps to choose, and where each comes from."""
+def listing(kind: Kind, *, word: str = "", search: Search = ()) -> list[dict[str, Any]]:
+    """List the entries of a kind with what helps to choose, and where each comes from.
+
+    Parameters
+    ----------
+    word : str
+        Only entries that have it in a name: their own, an alias, the target's, the drafter's.
+
+    Raises
+    ------
+    NotFoundError
+        No entry has the word.
+    """
+    rows = _rows(kind, search)
+    if not word:
+        return rows
+    found = [row for row in rows if any(word.lower() in name.lower() for name in _names(row))]
+    if not found:
+        known = [name for row in rows for name in _names(row)]
+        raise not_found(kind, word, known, f"specsim profiles list --{_FLAGS.get(kind, kind)}")
+    return found
+
+
+_FLAGS: dict[Kind, str] = {"model": "models", "drafter": "drafters", "engine": "engines"}
+_NAMED = ("id", "name", "architecture", "method", "dataset", "target", "drafter")
+
+
+def _names(row: dict[str, Any]) -> list[str]:
+    return [*(str(row[key]) for key in _NAMED if row.get(key)), *row.get("aliases", ())]
+
+
+def _rows(kind: Kind, search: Search) -> list[dict[str, Any]]:
     if kind == "hardware":
         return [
             {
@@ -116,10 +147,14 @@ def listing(kind: Kind, *, search: Search = ()) -> list[dict[str, Any]]:
                 "id": name, "method": profile.method, "dataset": profile.dataset,
                 "drafter": profile.drafter, "target": profile.target,
                 "temperatures": [point.temperature for point in profile.points],
+                "num_speculative_tokens": [_drafted(point) for point in profile.points],
+                "acceptance_length": [_length(point) for point in profile.points],
+                "draft_acceptance_rate": [p.draft_acceptance_rate for p in profile.points],
                 "origin": "user" if name in own else "shipped",
             })  # fmt: skip
         return rows
     ids = model_ids(search) if kind == "model" else drafter_ids(search)
+    aliases = _aliases("models" if kind == "model" else "drafters")
     for name in ids:
         load = load_model if kind == "model" else load_drafter
         spec = load(name, search=search)
@@ -131,10 +166,28 @@ def listing(kind: Kind, *, search: Search = ()) -> list[dict[str, Any]]:
             size = model_size(spec)
             row["params_b"] = size.total_params / 1e9
             row["active_params_b"] = size.active_params / 1e9
-            row["weight_dtype"] = spec.weight_dtype
+            row["weight_dtype"], row["expert_dtype"] = spec.weight_dtype, spec.expert_dtype
+        row["aliases"] = aliases.get(name, [])
         row |= {"origin": "user" if name in own else "shipped", "confidence": spec.confidence}
         rows.append(row)
     return rows
+
+
+def _aliases(folder: str) -> dict[str, list[str]]:
+    """Return the other names of shipped entries, by id."""
+    names: dict[str, list[str]] = {}
+    for alias, name in read_shipped(data_dir("aliases.yaml"))[folder].items():
+        names.setdefault(name, []).append(alias)
+    return names
+
+
+def _drafted(point: ProfilePoint) -> int | None:
+    return len(point.per_position) if point.per_position else point.num_speculative_tokens
+
+
+def _length(point: ProfilePoint) -> float | None:
+    """Return tokens per drafting step: one of the target's, and the drafts that it accepts."""
+    return 1.0 + sum(point.per_position) if point.per_position else point.length
 
 
 def _own_ids(search: Search) -> set[str]:

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from specsim.cli.pictures import acceptance_curve, crossover, memory, step
-from specsim.cli.words import heading, joined, load_of, notes, titled, unit_of_load, wrapped
+from specsim.cli.words import (
+    heading,
+    joined,
+    load_of,
+    loads_in,
+    notes,
+    titled,
+    unit_of_load,
+    whole,
+    wrapped,
+)
 from specsim.export.tables import (
     MISSING,
     Cell,
@@ -14,6 +24,7 @@ from specsim.export.tables import (
     column,
     count,
     described,
+    exact,
     figure,
     table,
 )
@@ -31,15 +42,39 @@ FIELD_RULE = 0.5
 
 _NEUTRAL = (0.95, 1.05)
 _DECISIONS: dict[str, Role] = {"on": "good", "off": "bad", "schedule": "neutral"}
-_BAR = 40
+_BLOCKING = "vLLM does not start"
+"""How a warning begins that leaves nothing to speed up."""
+_BASES = ("assumed", "fitted", "measured", "calibrated")
+"""What constants rest on, the weakest first."""
+_GUESSED = (
+    "workload.input_tokens", "workload.output_tokens", "workload.temperature", "load.",
+    "speculation.", "engine.max_model_len",
+)  # fmt: skip
+"""Defaults that stand for what only the user knows; the others are the engine's own."""
+_NAMES = (
+    "length: tokens that a step yields, the target's own included; rate: chance of a draft token "
+    "if those before it were accepted; draft acceptance rate: accepted / drafted, as vLLM prints it"
+)
+_SPEEDUP = {
+    True: "speedup: time per output token, off / on (both serve the asked rate)",
+    False: "speedup: output tokens/s, on / off",
+}
+"""What the speedup compares, by whether the load is open (requests arrive at a rate)."""
 
 
 def report(screen: Screen, prediction: Prediction, *, brief: bool = False) -> list[str]:
     """Return the lines of the report; `brief` stops after the table by load."""
-    sections = [heading(screen, prediction.scenario), _verdict(screen, prediction)]
-    if prediction.acceptance is not None:
-        sections.append(_acceptance(screen, prediction))
-    sections.append(_by_load(screen, prediction))
+    expert_dtype = prediction.provenance.get("expert_dtype")
+    warnings = notes(screen, "WARNINGS", prediction.warnings, role="neutral")
+    early = _says_first(prediction)
+    sections = [
+        heading(screen, prediction.scenario, expert_dtype=expert_dtype),
+        _verdict(screen, prediction),
+        warnings if early else [],
+        _acceptance(screen, prediction),
+        _guessed(screen, prediction),
+        _by_load(screen, prediction),
+    ]
     if not brief:
         if prediction.crossover is not None:
             sections.append(
@@ -53,16 +88,31 @@ def report(screen: Screen, prediction: Prediction, *, brief: bool = False) -> li
         sections += [
             acceptance_curve(screen, prediction),
             _choices(screen, prediction),
-            memory(screen, prediction.kv, prediction.points),
+            memory(
+                screen,
+                prediction.kv,
+                prediction.points,
+                prediction.crossover,
+                speculates=prediction.acceptance is not None,
+            ),
             step(screen, prediction),
             _basis(screen, prediction),
         ]
-    sections.append(notes(screen, "WARNINGS", prediction.warnings, role="neutral"))
-    return joined(sections)
+    return joined([*sections, [] if early else warnings])
+
+
+def _says_first(prediction: Prediction) -> bool:
+    """Whether the warnings come before the figures: no start, or requests that wait for memory."""
+    arms = [arm for p in prediction.points for arm in (p.baseline, p.speculative)]
+    return any(text.startswith(_BLOCKING) for text in prediction.warnings) or any(
+        arm is not None and arm.limited_by == "kv" for arm in arms
+    )
 
 
 def _verdict(screen: Screen, prediction: Prediction) -> list[str]:
     verdict = prediction.verdict
+    if prediction.acceptance is None:
+        return titled(screen, "NO VERDICT", verdict.reason)
     word = verdict.decision.upper()
     role = _DECISIONS.get(verdict.decision, "neutral")
     lead = f"VERDICT  {word}"
@@ -73,7 +123,8 @@ def _verdict(screen: Screen, prediction: Prediction) -> list[str]:
 
 def _acceptance(screen: Screen, prediction: Prediction) -> list[str]:
     acceptance = prediction.acceptance
-    assert acceptance is not None
+    if acceptance is None:
+        return []
     lines = titled(
         screen,
         "ACCEPTANCE",
@@ -86,23 +137,29 @@ def _acceptance(screen: Screen, prediction: Prediction) -> list[str]:
     if prediction.break_even:
         middle = prediction.break_even[len(prediction.break_even) // 2]
         needed = middle.draft_acceptance_rate
-        at = f"at {count(middle.load)} {unit_of_load(prediction.scenario)}"
-        rule = f"the field's rule of thumb: {FIELD_RULE:g}"
+        at = f"at {loads_in(middle.load, unit_of_load(prediction.scenario))}"
+        rule = f"people say below {FIELD_RULE:g} it is not worth it at moderate load"
         if needed is None:
             text = f"no acceptance is enough to break even {at} ({rule})"
         else:
             text = (
-                f"breaks even {at} from a draft acceptance rate of {needed:.2f} ({rule}; "
-                f"here {acceptance.draft_acceptance_rate:.2f})"
+                f"breaks even {at} from a draft acceptance rate of {needed:.2f}; here it is "
+                f"{acceptance.draft_acceptance_rate:.2f} ({rule})"
             )
         lines += wrapped(screen, text)
-    return lines
+    return lines + _painted(screen, wrapped(screen, _NAMES), "faint")
+
+
+def _guessed(screen: Screen, prediction: Prediction) -> list[str]:
+    """Name the defaults that drive the answer and that only the user can know."""
+    guessed = [text for text in prediction.defaults if text.startswith(_GUESSED)]
+    return titled(screen, "ASSUMED FOR YOU", "; ".join(guessed)) if guessed else []
 
 
 def _by_load(screen: Screen, prediction: Prediction) -> list[str]:
     points = prediction.points
     speculates = prediction.acceptance is not None
-    key = column(_load_title(prediction.scenario), ("",), points, lambda p: count(load_of(p)))
+    key = column(_load_title(prediction.scenario), ("",), points, lambda p: exact(load_of(p)))
     columns = [column("speedup", ("", "80 % interval"), points, _speedup, _interval)]
     columns += [
         _both("tok/s", points, "output_tok_s"),
@@ -119,11 +176,14 @@ def _by_load(screen: Screen, prediction: Prediction) -> list[str]:
         columns = [_off(c) for c in columns[1:] if "off" in c.heads]
     lines = [screen.paint("BY LOAD", "strong"), *table(screen, key, columns)]
     terms = [("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("TTFT", "ttft_ms")]
-    legend = "; ".join(f"{short} {described(SpeculativePoint, name)[0]}" for short, name in terms)
+    legend = "; ".join(f"{short}: {described(SpeculativePoint, name)[0]}" for short, name in terms)
+    if speculates:
+        is_open = bool(prediction.scenario["load"].get("request_rate"))
+        legend = f"{_SPEEDUP[is_open]}; {legend}"
     lines += _painted(screen, wrapped(screen, legend), "faint")
     for point in points:
         if point.note:
-            lines += wrapped(screen, f"at {count(load_of(point))}: {point.note}")
+            lines += wrapped(screen, f"at {exact(load_of(point))}: {point.note}")
     return lines
 
 
@@ -134,7 +194,7 @@ def _choices(screen: Screen, prediction: Prediction) -> list[str]:
     loads = sorted({*break_even, *best})
     if not loads:
         return []
-    key = column(_load_title(prediction.scenario), ("",), loads, count)
+    key = column(_load_title(prediction.scenario), ("",), loads, exact)
     columns = [
         column(
             "best k", ("k", "speedup"), loads,
@@ -162,31 +222,42 @@ def _choices(screen: Screen, prediction: Prediction) -> list[str]:
 
 
 def _basis(screen: Screen, prediction: Prediction) -> list[str]:
-    """List what the figures rest on: constants by basis, and the defaults that were used."""
+    """List what the figures rest on: constants by basis, the price, the engine's defaults."""
     p = prediction.provenance
-    by_basis: dict[str, list[str]] = {}
-    for name, block in p.get("constants", {}).items():
-        by_basis.setdefault(block["basis"], []).append(name)
-    entries = [
-        f"[{basis}] constants of {p['hardware']}: {', '.join(sorted(names))}"
-        + (f" (borrowed from {p['borrowed_from']})" if basis == "assumed" else "")
-        for basis, names in sorted(by_basis.items(), reverse=True)
-    ]
+    rests: list[tuple[str, str]] = []
+    for basis in _BASES:
+        names = [
+            name
+            for name, block in p.get("constants", {}).items()
+            if block["basis"] == basis and block.get("used", True)
+        ]
+        lender = f" (borrowed from {p['borrowed_from']})" if p.get("borrowed_from") else ""
+        if names:
+            text = f"constants of {p['hardware']}: {', '.join(sorted(names))}"
+            rests.append((basis, text + (lender if basis == "assumed" else "")))
     if "engine" in p:
         engine = p["engine"]
-        entries.append(
-            f"[{engine['basis']}] host times of {engine['name']} {engine['version']}: "
-            f"{engine['source']}"
-        )
+        rests.append((engine["basis"], f"host times of {engine['name']} {engine['version']}"))
+    rests.sort(key=lambda entry: _BASES.index(entry[0]))
+    entries = [f"[{basis}] {text}" for basis, text in rests]
     if "model" in p:
         entries.append(f"model, confidence {p['model']['confidence']}: {p['model']['source']}")
+    if p.get("price"):
+        entries.append(
+            f"price: ${p['price']['usd_per_gpu_hour']:.2f} per GPU and hour "
+            f"({p['price']['source']}); $/Mtok out charges all of it to output tokens"
+        )
     if "band" in p:
         entries.append(f"intervals: {p['band']}")
-    if prediction.defaults:
-        entries.append(f"defaults used: {'; '.join(prediction.defaults)}")
+    defaults = [text for text in prediction.defaults if not text.startswith(_GUESSED)]
+    if defaults:
+        entries.append(f"other defaults: {'; '.join(defaults)}")
     lines = notes(screen, "BASED ON", entries)
     if "hardware" in p:
-        lines.append(screen.paint(f"    sources: specsim profiles show {p['hardware']}", "faint"))
+        shown = [p["hardware"]]
+        shown += [f"{p['engine']['name']}@{p['engine']['version']}"] if "engine" in p else []
+        told = " and ".join(f"specsim profiles show {name}" for name in shown)
+        lines += _painted(screen, wrapped(screen, f"sources: {told}", first="    "), "faint")
     return lines
 
 
@@ -196,9 +267,15 @@ def _load_title(scenario: dict[str, Any]) -> str:
 
 def _value(arm: BaselinePoint | SpeculativePoint | None, name: str) -> str:
     value = getattr(arm, name) if arm is not None else None
-    if name == "batch":
-        return count(value)
+    if arm is not None and name == "batch":
+        return _batch(arm)
     return value if isinstance(value, str) else figure(value)
+
+
+def _batch(arm: BaselinePoint | SpeculativePoint) -> str:
+    if arm.limited_by == "kv":
+        return whole(arm.batch)
+    return exact(arm.batch) if arm.batch == round(arm.batch) else figure(arm.batch)
 
 
 def _both(title: str, points: Sequence[Point], name: str) -> Column:
@@ -231,7 +308,9 @@ def _interval(point: Point) -> str:
 
 
 def _needed(entry: BreakEven | None, name: str) -> str:
-    value = getattr(entry, name) if entry is not None else None
+    if entry is None:
+        return MISSING
+    value = getattr(entry, name)
     if value is None:
         return "none"
     return figure(value) if name == "acceptance_length" else f"{value:.2f}"

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from specsim.export.tables import count, figure
+from specsim.export.tables import count, exact, figure
 from specsim.export.terminal import Role, Screen
 from specsim.schema.results import Crossover, KvResult, Point
 
 
-def heading(screen: Screen, scenario: dict[str, Any]) -> list[str]:
-    """Return the deployment, the way of speculating and the workload."""
+def heading(
+    screen: Screen, scenario: dict[str, Any], *, expert_dtype: str | None = None
+) -> list[str]:
+    """Return the deployment, the way of speculating and the workload.
+
+    Parameters
+    ----------
+    expert_dtype : str, optional
+        Dtype of the routed experts, named where it is not that of the other weights.
+    """
     target, hardware, engine = scenario["target"], scenario["hardware"], scenario["engine"]
     speculation, workload = scenario["speculation"], scenario["workload"]
     tensor, stages = hardware["tensor_parallel_size"], hardware["pipeline_parallel_size"]
@@ -20,7 +29,8 @@ def heading(screen: Screen, scenario: dict[str, Any]) -> list[str]:
     parallel += [f"PP {stages}"] if stages > 1 else []
     parallel += ["EP"] if hardware.get("expert_parallel") else []
     deployment = [target["model"]]
-    deployment += [target["weight_dtype"]] if target.get("weight_dtype") else []
+    weight_dtype = target.get("weight_dtype")
+    deployment += [dtypes(weight_dtype, expert_dtype)] if weight_dtype else []
     deployment.append(
         f"{tensor * stages} × {hardware['accelerator']}"
         + (f" ({', '.join(parallel)})" if parallel else "")
@@ -32,7 +42,7 @@ def heading(screen: Screen, scenario: dict[str, Any]) -> list[str]:
     if speculation.get("drafter"):
         way.append(f"drafter {speculation['drafter']}")
     way.append(
-        f"{count(workload['input_tokens'])} tokens in, {count(workload['output_tokens'])} out"
+        f"{exact(workload['input_tokens'])} tokens in, {exact(workload['output_tokens'])} out"
     )
     way.append(f"temperature {workload['temperature']:g}")
     first = wrapped(screen, " · ".join(deployment), first="")
@@ -60,54 +70,78 @@ def joined(sections: Sequence[list[str]]) -> list[str]:
 
 def crossover_in_words(found: Crossover, unit: str) -> str:
     """Say where speculation wins and where it stops paying."""
-    searched = f"{count(found.searched[0])} to {count(found.searched[1])} {unit}"
+    searched = " to ".join(_end(end) for end in found.searched)
     if found.state == "always":
-        return f"Speculation wins at every load from {searched}."
+        return f"Speculation wins at every load from {searched} {unit}."
     if found.state == "never":
-        return f"Speculation wins at no load from {searched}."
-    first, last = (two_digits(end) for end in found.searched)
-    wins = " and from ".join(f"{two_digits(a)} to {two_digits(b)}" for a, b in found.wins)
+        return f"Speculation wins at no load from {searched} {unit}."
+    wins = " and from ".join(_span(found, *interval) for interval in found.wins)
     text = f"Speculation wins from {wins} {unit} (searched: {searched})."
     if found.load is not None:
-        text += f" It stops paying at about {two_digits(found.load)}"
+        text += f" It stops paying at about {_crossing(found, found.load)}"
         text += f" (batch {two_digits(found.batch)} with it off)" if found.batch else ""
-        low = f"below {first}" if found.low is None else two_digits(found.low)
-        high = f"above {last}" if found.high is None else two_digits(found.high)
-        text += f"; 80 % interval: {low} to {high}."
+        first, last = found.searched
+        low = f"below {_end(first)}" if found.low is None else _crossing(found, found.low)
+        high = f"above {_end(last)}" if found.high is None else _crossing(found, found.high)
+        text += f"; 80 % interval: {low} to {high}." if low != high else "."
     return text
 
 
-def circle(kv: KvResult, points: Sequence[Point]) -> str:
-    """Say what the drafter's memory does to the requests in flight."""
+def _end(load: float) -> str:
+    """Write an end of the search, which is whole or the largest stable rate."""
+    return exact(load) if load == round(load) else figure(load)
+
+
+def _crossing(found: Crossover, load: float, digits: int = 2) -> str:
+    if load in found.searched:
+        return _end(load)
+    return two_digits(load) if digits == 2 else figure(load, digits)
+
+
+def _span(found: Crossover, low: float, high: float) -> str:
+    """Write an interval, with a third digit where two do not tell its ends apart."""
+    for digits in (2, 3):
+        ends = [_crossing(found, load, digits) for load in (low, high)]
+        if ends[0] != ends[1]:
+            break
+    return " to ".join(dict.fromkeys(ends))
+
+
+def circle(kv: KvResult, points: Sequence[Point], found: Crossover | None = None) -> str:
+    """Say what the drafter's memory does to the requests in flight, and so to the crossover."""
     off, on = kv.baseline, kv.speculative
     if kv.lost_tokens <= 0:
         return "Nothing is lost: speculation takes no KV cache here."
     text = (
         f"The drafter's weights ({gib(on.drafter_weights_gib)} GiB) and its own keys and values "
         f"shrink the cache by {kv.lost_tokens:,} tokens ({kv.lost_fraction:.1%}), so "
-        f"{figure(on.max_concurrency)} instead of {figure(off.max_concurrency)} requests of "
+        f"{whole(on.max_concurrency)} instead of {whole(off.max_concurrency)} requests of "
         "this workload fit"
     )
     capped = [p for p in points if p.speculative is not None and p.speculative.limited_by == "kv"]
-    if capped:
-        first = capped[0]
-        assert first.speculative is not None
-        arm = first.baseline
-        batch = f" instead of {count(arm.batch)}" if arm is not None else ""
-        text += (
-            f"; from {count(load_of(first))} on that caps the batch, at "
-            f"{count(first.speculative.batch)}{batch}, and so moves the crossover."
-        )
-    elif points:
-        text += "; no load shown reaches that."
-    else:
-        text += "."
-    return text
+    if not points:
+        return text + "."
+    if not capped:
+        return text + "; no load shown reaches that."
+    first = capped[0]
+    assert first.speculative is not None
+    batch = f" instead of {whole(first.baseline.batch)}" if first.baseline is not None else ""
+    text += (
+        f"; from {exact(load_of(first))} on that caps the batch, at "
+        f"{whole(first.speculative.batch)}{batch}"
+    )
+    crosses = found is not None and found.load is not None
+    return text + (", and so moves the crossover." if crosses else ".")
 
 
 def unit_of_load(scenario: dict[str, Any]) -> str:
     """Return what a load counts: requests in the system, or arrivals."""
     return "requests/s" if scenario["load"].get("request_rate") else "concurrent requests"
+
+
+def loads_in(load: float, unit: str) -> str:
+    """Write a load with its unit: 1 concurrent request, 2.5 requests/s."""
+    return f"{exact(load)} {unit.replace('requests', 'request') if load == 1 else unit}"
 
 
 def load_of(point: Point) -> float:
@@ -129,6 +163,20 @@ def wrapped(screen: Screen, text: str, *, first: str = "  ", rest: str | None = 
 def gib(value: float) -> str:
     """Write an amount of memory."""
     return figure(value) if value >= 0.1 or value == 0 else "<0.1"
+
+
+def whole(requests: float) -> str:
+    """Write how many requests fit: a part of one does not."""
+    return f"{math.floor(requests + 1e-6):,}"
+
+
+def dtypes(weights: str, experts: str | None) -> str:
+    """Name the dtype of the weights, and that of routed experts where it differs.
+
+    >>> dtypes("bf16", "mxfp4"), dtypes("fp8", None)
+    ('bf16, mxfp4 experts', 'fp8')
+    """
+    return weights if experts in (None, weights) else f"{weights}, {experts} experts"
 
 
 def two_digits(value: float) -> str:

@@ -29,8 +29,26 @@ def figure(value: float | None, digits: int = 3) -> str:
     return f"{rounded:,.{decimals}f}"
 
 
+def exact(value: float) -> str:
+    """Write a number that a person gave, with every digit of it.
+
+    >>> exact(1024.0), exact(5.85), exact(0.5)
+    ('1,024', '5.85', '0.5')
+    """
+    return f"{value:,.10g}"
+
+
+def clipped(text: str, width: int) -> str:
+    """Cut a text that is longer than `width`.
+
+    >>> clipped("repeated prefixes", 9)
+    'repeated…'
+    """
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def count(value: float | None) -> str:
-    """Write a load, a batch or a number of tokens: whole as it is, else with two digits.
+    """Write a number of tokens or a crossing: whole as it is, else with two digits.
 
     >>> count(256.0), count(0.5), count(96.3), count(1234.5), count(None)
     ('256', '0.5', '96', '1,200', '–')
@@ -109,6 +127,19 @@ def table(screen: Screen, key: Column, columns: Sequence[Column]) -> list[str]:
         lines += ([""] if lines else []) + _block(screen, shown)
         shown = [key] + ([following] if following is not None else [])
     return lines
+
+
+def grouped(screen: Screen, entries: Sequence[str], groups: Sequence[str]) -> list[str]:
+    """Put the name of its group above each run of lines of one group.
+
+    Lines beyond the groups, as a table that did not fit has them, follow as they are.
+    """
+    lines: list[str] = []
+    for i, (entry, group) in enumerate(zip(entries, groups, strict=False)):
+        if i == 0 or group != groups[i - 1]:
+            lines.append(f"  {screen.paint(group, 'strong')}")
+        lines.append(entry)
+    return [*lines, *entries[len(groups) :]]
 
 
 def _block(screen: Screen, columns: Sequence[Column]) -> list[str]:

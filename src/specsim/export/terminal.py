@@ -119,7 +119,7 @@ class Plot:
         """Draw the plot in lines of at most the width of the screen."""
         margin = 8
         names = max((len(curve.name) for curve in self.curves), default=0)
-        columns = max(20, min(screen.width - margin - names - 4, 84))
+        columns = max(20, screen.width - margin - names - 4)
         step, top, rows = self._rows()
         cells: list[list[tuple[str, Role]]] = [[(" ", "plain")] * columns for _ in range(rows)]
         level_row = round((top - self.level) / step)
@@ -225,7 +225,7 @@ class Plot:
         end = -2
         for tick in self.x_ticks:
             place = round(self._position(tick, columns))
-            text = f"{tick:g}"
+            text = f"{tick:,.10g}"
             start = min(max(place - len(text) // 2, 0), columns + margin - len(text))
             ruler[place] = "┴"
             if start > end + 1:
@@ -243,14 +243,16 @@ class Plot:
         assert self.mark is not None
         at, text = self.mark
         line = [" "] * columns
-        place = min(max(round(self._position(at, columns)), 0), columns - 1)
+        exact_place = self._position(at, columns)
+        place = min(max(round(exact_place), 0), columns - 1)
         if self.mark_span is not None:
             exact = [self._position(x, columns) for x in self.mark_span]
             left, right = (min(max(round(p), 0), columns - 1) for p in exact)
             line[left : right + 1] = "─" * (right - left + 1)
             line[left] = "◄" if exact[0] < -0.5 else "├"
             line[right] = "►" if exact[1] > columns - 0.5 else "┤"
-        line[place] = "✕"
+        outside = "◄" if exact_place < -0.5 else "►" if exact_place > columns - 0.5 else ""
+        line[place] = outside or "✕"
         bar = "".join(line).rstrip()
         if len(bar) + len(text) + 1 <= columns + 4:
             return f"{bar} {text}"

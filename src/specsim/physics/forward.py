@@ -48,6 +48,8 @@ class SoftmaxAttention:
     index_key_bytes: float = 0.0
     index_heads: float = 0.0
     index_head_dim: float = 0.0
+    around_s: Num = 0.0
+    """Small kernels around the attention proper (latent attention: norms, concatenation). [s]"""
 
     def entries(self, context: Num, query_tokens: Num) -> tuple[Num, Num]:
         """Return entries read per sequence and entries scored per query.
@@ -89,8 +91,6 @@ class Experts:
     topk: float
     weight_bytes: float
     expert_groups: float
-    exchange_s: Num
-    """Dispatch and combine between the groups; 0 without expert parallelism. [s]"""
     rates: MoeRates
 
 
@@ -111,7 +111,9 @@ class Head:
 
     gemm: Gemm
     vocab_size: float
+    """Of all ranks together: each samples whole rows."""
     fixed_s: Num
+    bytes_per_logit: float = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ class Network:
     """Projections outside the layers, run on every row (a drafting head's input fusion)."""
     table: AllReduceTable | None = None
     """None: one device, nothing to reduce."""
+    elementwise_growth_s: Num = 0.0
+    """Per row and layer, while the rows are few. [s]"""
     stages: float = 1.0
     stage_hop_s: Num = 0.0
     n_layers: float = field(init=False)
@@ -146,6 +150,7 @@ def forward(
     head_rows: Num,
     prefill_tokens: Num = 0.0,
     prefill_context: Num = 0.0,
+    prefill_sequences: Num = 1.0,
     padded_rows: Num | None = None,
 ) -> Cost:
     """Time of one pass over running sequences and, riding along, a chunk of a prompt.
@@ -162,6 +167,8 @@ def forward(
         Rows that need logits. [tokens]
     prefill_tokens, prefill_context : float or array
         Prompt tokens in the pass, and cached tokens before them. [tokens]
+    prefill_sequences : float or array
+        Prompts that these tokens belong to, in equal shares. [sequences]
     padded_rows : float or array, optional
         Rows that matrix multiplications run on where the engine pads to a captured graph.
 
@@ -176,6 +183,7 @@ def forward(
     """
     rows = sequences * query_tokens + prefill_tokens
     gemm_rows = rows if padded_rows is None else np.maximum(rows, padded_rows)
+    prefilling = bool(np.any(np.asarray(prefill_tokens) > 0))
     total = Cost()
     for gemm in network.before:
         total += _gemm(gemm, gemm_rows)
@@ -190,15 +198,16 @@ def forward(
         kernels=network.elementwise_kernels,
         launch_s=network.elementwise_launch_s,
         bytes_per_s=network.stream_bytes_per_s,
+        growth_s=network.elementwise_growth_s,
     )
     for layer in network.layers:
         one = small
         for gemm in layer.gemms:
             one += _gemm(gemm, gemm_rows)
         if isinstance(layer.attention, SoftmaxAttention):
-            one += _attention(
-                layer.attention, sequences, query_tokens, context, prefill_tokens, prefill_context
-            )
+            one += _attention(layer.attention, sequences, query_tokens, context)
+            if prefilling:
+                one += _prefill(layer.attention, prefill_tokens, prefill_context, prefill_sequences)
         elif isinstance(layer.attention, LinearState):
             one += _linear(layer.attention, sequences, query_tokens, prefill_tokens)
         if layer.experts is not None:
@@ -252,14 +261,7 @@ def _gemm(gemm: Gemm, rows: Num) -> Cost:
     )
 
 
-def _attention(
-    a: SoftmaxAttention,
-    sequences: Num,
-    query_tokens: Num,
-    context: Num,
-    prefill_tokens: Num,
-    prefill_context: Num,
-) -> Cost:
+def _attention(a: SoftmaxAttention, sequences: Num, query_tokens: Num, context: Num) -> Cost:
     read, scored = a.entries(context, query_tokens)
     cost = kernels.decode_attention(
         sequences=sequences,
@@ -281,22 +283,36 @@ def _attention(
             head_dim=a.index_head_dim,
             rates=a.rates,
         )
-    if np.any(np.asarray(prefill_tokens) > 0):
-        reach = np.asarray(prefill_context + prefill_tokens, dtype=float)
-        rate = np.interp(
-            np.log(np.maximum(reach, 1.0)), np.log(a.prefill_lengths), a.prefill_flop_per_s
-        )
-        limit = _UNLIMITED if a.tokens_per_entry is not None else a.window
-        if a.tokens_per_entry is not None and a.topk is not None:
-            limit = a.topk + (a.window or 0.0)
-        cost += kernels.prefill_attention(
-            tokens=prefill_tokens,
-            context=prefill_context,
-            window=limit,
-            flop_per_score=a.prefill_flop_per_score,
-            flop_per_s=rate * a.prefill_scale,
-        )
-    return cost
+    return cost + Cost(host_s=a.around_s)
+
+
+def _prefill(a: SoftmaxAttention, tokens: Num, context: Num, sequences: Num) -> Cost:
+    """Charge the prompt's attention: what each token sees, by window and by long range."""
+    end = context + tokens / np.maximum(sequences, 1.0)
+    lengths = np.log(a.prefill_lengths)
+    rate = np.interp(np.log(np.maximum(end, 1.0)), lengths, a.prefill_flop_per_s)
+    flop_per_s = rate * a.prefill_scale
+    scored: Num = 0.0
+    cost = Cost()
+    if a.window is not None:
+        scored = kernels.mean_capped(start=context, end=end, cap=a.window)
+    if a.tokens_per_entry is not None:
+        first, last = context / a.tokens_per_entry, end / a.tokens_per_entry
+        cap = _UNLIMITED if a.topk is None else a.topk
+        scored = scored + kernels.mean_capped(start=first, end=last, cap=cap)
+        if a.index_key_bytes > 0:
+            cost += kernels.prefill_attention(
+                tokens=tokens,
+                scored=0.5 * (first + last),
+                flop_per_score=2.0 * a.index_heads * a.index_head_dim,
+                flop_per_s=flop_per_s,
+            )
+    return cost + kernels.prefill_attention(
+        tokens=tokens,
+        scored=scored,
+        flop_per_score=a.prefill_flop_per_score,
+        flop_per_s=flop_per_s,
+    )
 
 
 def _linear(a: LinearState, sequences: Num, query_tokens: Num, prefill_tokens: Num) -> Cost:
@@ -323,19 +339,18 @@ def _experts(e: Experts, sequences: Num, query_tokens: Num, prefill_tokens: Num)
         weight_bytes=e.weight_bytes,
         expert_groups=e.expert_groups,
         rates=e.rates,
-    ) + Cost(communication_s=e.exchange_s)
+    )
 
 
 def _head(network: Network, head: Head, rows: Num) -> Cost:
     cost = _gemm(head.gemm, rows) + kernels.sampling(
         rows=rows,
         vocab_size=head.vocab_size,
+        bytes_per_logit=head.bytes_per_logit,
         fixed_s=head.fixed_s,
         bytes_per_s=network.stream_bytes_per_s,
     )
     if network.table is not None:
-        gathered = kernels.all_reduce(
-            message_bytes=rows * head.gemm.out_features * 2.0, table=network.table
-        )
-        cost += gathered
+        # Gathering moves half of what reducing a message of the same size does.
+        cost += kernels.all_reduce(message_bytes=rows * head.vocab_size, table=network.table)
     return cost

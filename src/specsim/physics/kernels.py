@@ -142,13 +142,13 @@ def decode_attention(
     Notes
     -----
     Equation (2). The fixed time grows from the kernel's floor to its asymptote as the cache
-    outgrows the L2: floor + (launch - floor) x / (1 + x), x = bytes / L2. Tables measured with a
-    cache smaller than the L2 show the floor; max(floor, launch + ...) would charge a batch of one
-    the asymptote. Queries are padded to `query_tile` rows of the tensor core once they pass one.
+    outgrows the L2: floor + (launch - floor) x^3 / (1 + x^3), x = bytes / (2 L2). Tables show the
+    floor while the cache fits the L2; max(floor, launch + ...) would charge a batch of one the
+    asymptote. Queries are padded to `query_tile` rows of the tensor core once they pass one.
     """
     kv_bytes = sequences * entries_read * entry_bytes
     reading_s = kv_bytes / rates.bytes_per_s
-    spill = kv_bytes / rates.l2_bytes
+    spill = (kv_bytes / (2.0 * rates.l2_bytes)) ** 3
     fixed_s = rates.floor_s + np.maximum(rates.launch_s - rates.floor_s, 0.0) * spill / (1 + spill)
     group_rows = query_tokens * query_group
     padding = np.where(
@@ -187,23 +187,27 @@ def index_scan(
     )
 
 
-def prefill_attention(
-    *,
-    tokens: Num,
-    context: Num,
-    window: Num,
-    flop_per_score: Num,
-    flop_per_s: Num,
-) -> Cost:
-    """Causal attention of a prompt chunk of `tokens` after `context` cached ones.
+def mean_capped(*, start: Num, end: Num, cap: Num) -> Num:
+    """Return the mean of min(x, cap) for x spread evenly over start..end.
+
+    Examples
+    --------
+    >>> float(mean_capped(start=0.0, end=4.0, cap=2.0))
+    1.5
+    """
+    below = np.clip(cap, start, end)
+    width = np.maximum(end - start, 1e-9)
+    return (0.5 * (below + start) * (below - start) + (end - below) * cap) / width
+
+
+def prefill_attention(*, tokens: Num, scored: Num, flop_per_score: Num, flop_per_s: Num) -> Cost:
+    """Causal attention of prompt tokens that each attend to `scored` entries on average.
 
     Notes
     -----
-    Each token sees what is before it: context + tokens / 2 on average, at most `window`.
     `flop_per_s` already holds the share of the peak that prompts of this length reach.
     """
-    seen = np.minimum(context + 0.5 * tokens, window)
-    return Cost(compute_s=tokens * seen * flop_per_score / flop_per_s)
+    return Cost(compute_s=tokens * scored * flop_per_score / flop_per_s)
 
 
 def linear_attention(
@@ -331,16 +335,37 @@ def all_reduce(*, message_bytes: Num, table: AllReduceTable) -> Cost:
     return Cost(communication_s=measured * table.scale + table.skew_s)
 
 
-def elementwise(*, rows: Num, width: Num, kernels: Num, launch_s: Num, bytes_per_s: Num) -> Cost:
+def elementwise(
+    *,
+    rows: Num,
+    width: Num,
+    kernels: Num,
+    launch_s: Num,
+    bytes_per_s: Num,
+    growth_s: Num = 0.0,
+    growth_rows: float = 128.0,
+) -> Cost:
     """Norms, rotary embedding, activation: small kernels that stream their inputs.
 
     Notes
     -----
-    Equation (6): n (launch + 4 bytes per element / bandwidth); two bytes in, two out.
+    Equation (6): n (launch + 4 bytes per element / bandwidth), two bytes in and two out, and
+    `growth_s` per row up to `growth_rows`: small kernels grow with the rows long before they fill
+    the device.
     """
-    return Cost(memory_s=kernels * rows * width * 4.0 / bytes_per_s, host_s=kernels * launch_s)
+    growing_s = growth_s * np.minimum(rows, growth_rows)
+    streaming_s = kernels * rows * width * 4.0 / bytes_per_s
+    return Cost(memory_s=streaming_s, host_s=kernels * launch_s + growing_s)
 
 
-def sampling(*, rows: Num, vocab_size: Num, fixed_s: Num, bytes_per_s: Num) -> Cost:
-    """Turn logits into tokens: softmax over the vocabulary in fp32, read and written (eq. 6)."""
-    return Cost(memory_s=rows * vocab_size * 12.0 / bytes_per_s, host_s=fixed_s)
+def sampling(
+    *, rows: Num, vocab_size: Num, bytes_per_logit: Num, fixed_s: Num, bytes_per_s: Num
+) -> Cost:
+    """Turn logits into tokens, over the whole vocabulary on every rank (equation 6).
+
+    Parameters
+    ----------
+    bytes_per_logit : float
+        12 for a softmax in fp32, read and written; 2 for an argmax over 16-bit logits. [bytes]
+    """
+    return Cost(memory_s=rows * vocab_size * bytes_per_logit / bytes_per_s, host_s=fixed_s)

@@ -52,6 +52,10 @@ class DraftPlan:
     """Small matrices run once per draft token on one row per sequence (Markov head, Medusa)."""
     eager: bool = False
     """The engine runs the drafter without captured graphs."""
+    context_gemms: tuple[Gemm, ...] = ()
+    """What a block drafter runs on prompt tokens: its input fusion and its keys and values."""
+    context_only: bool = False
+    """A prompt passes through `context_gemms` alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ def target_pass(
     context: Num,
     prefill_tokens: Num = 0.0,
     prefill_context: Num = 0.0,
+    prefill_sequences: Num = 1.0,
 ) -> Cost:
     """One pass of the target, with the padding and the limit of captured graphs.
 
@@ -120,6 +125,7 @@ def target_pass(
         head_rows=sequences * query_tokens,
         prefill_tokens=prefill_tokens,
         prefill_context=prefill_context,
+        prefill_sequences=prefill_sequences,
         padded_rows=graph_rows(rows, overheads.max_graph_tokens),
     )
     outside = rows > overheads.max_graph_tokens
@@ -134,6 +140,7 @@ def baseline_step(
     context: Num,
     prefill_tokens: Num = 0.0,
     prefill_context: Num = 0.0,
+    prefill_sequences: Num = 1.0,
 ) -> Cost:
     """One step without speculation. Equation (8), first half."""
     step = target_pass(
@@ -144,6 +151,7 @@ def baseline_step(
         context=context,
         prefill_tokens=prefill_tokens,
         prefill_context=prefill_context,
+        prefill_sequences=prefill_sequences,
     )
     return step + Cost(host_s=overheads.host_s + overheads.per_sequence_host_s * sequences)
 
@@ -157,6 +165,7 @@ def draft_cost(
     context: Num,
     prefill_tokens: Num = 0.0,
     prefill_context: Num = 0.0,
+    prefill_sequences: Num = 1.0,
 ) -> Cost:
     """Time to draft for all running sequences.
 
@@ -167,6 +176,10 @@ def draft_cost(
     """
     k = num_speculative_tokens
     total = Cost()
+    if plan.context_only:
+        for gemm in plan.context_gemms if np.any(np.asarray(prefill_tokens) > 0) else ():
+            total += _gemm(gemm, prefill_tokens)
+        prefill_tokens = 0.0
     if plan.network is not None:
         first = forward(
             plan.network,
@@ -176,6 +189,7 @@ def draft_cost(
             head_rows=sequences * (plan.first_head_rows[0] + plan.first_head_rows[1] * k),
             prefill_tokens=prefill_tokens,
             prefill_context=prefill_context,
+            prefill_sequences=prefill_sequences,
         )
         total += _launched(plan, overheads, first)
         passes = np.maximum(plan.later_passes[0] + plan.later_passes[1] * k, 0.0)
@@ -189,15 +203,18 @@ def draft_cost(
             )
             total += _launched(plan, overheads, later).times(passes)
     for gemm in plan.per_token:
-        one = kernels.gemm(
-            rows=sequences,
-            out_features=gemm.out_features,
-            in_features=gemm.in_features,
-            weight_bytes=gemm.weight_bytes,
-            rates=gemm.rates,
-        )
-        total += one.times(k)
+        total += _gemm(gemm, sequences).times(k)
     return total
+
+
+def _gemm(gemm: Gemm, rows: Num) -> Cost:
+    return kernels.gemm(
+        rows=rows,
+        out_features=gemm.out_features,
+        in_features=gemm.in_features,
+        weight_bytes=gemm.weight_bytes,
+        rates=gemm.rates,
+    )
 
 
 def _launched(plan: DraftPlan, overheads: Overheads, cost: Cost) -> Cost:
@@ -218,6 +235,7 @@ def speculative_step(
     context: Num,
     prefill_tokens: Num = 0.0,
     prefill_context: Num = 0.0,
+    prefill_sequences: Num = 1.0,
 ) -> SpeculativeStep:
     """One step with speculation. Equation (8), second half.
 
@@ -235,6 +253,7 @@ def speculative_step(
         context=context,
         prefill_tokens=prefill_tokens,
         prefill_context=prefill_context,
+        prefill_sequences=prefill_sequences,
     )
     draft = draft_cost(
         plan,
@@ -244,6 +263,7 @@ def speculative_step(
         context=context,
         prefill_tokens=prefill_tokens,
         prefill_context=prefill_context,
+        prefill_sequences=prefill_sequences,
     )
     host = Cost(
         host_s=overheads.host_s

@@ -36,6 +36,9 @@ class General(Record):
     ring_latency_us_slow: SourcedRange = Field(description="per doubling of the group, PCIe")
     slow_link_gb_per_s: SourcedRange = Field(description="links below this are PCIe class")
     default_l2_mb: SourcedRange = Field(description="where a datasheet gives none")
+    small_kernel_growth_us: SourcedRange = Field(
+        description="per row and layer, up to 128 rows: small kernels before they fill the device"
+    )
     draft_scale: SourcedRange = Field(description="factor on the drafter's time")
     discrepancy_measured: SourcedRange = Field(
         description="relative spread of the speedup beyond its parameters, kernels measured"

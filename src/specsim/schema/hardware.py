@@ -76,14 +76,36 @@ class Constants(Record):
         return self
 
 
+class RowFactor(Record):
+    """Measured over closed form by rows: what tiles and waves add that no smooth form has."""
+
+    rows: tuple[float, ...] = Field(min_length=2, description="tokens of the pass")
+    factor: tuple[float, ...] = Field(
+        min_length=2, description="times the whole time; linear in log rows, held beyond the ends"
+    )
+
+    @model_validator(mode="after")
+    def _same_length(self) -> RowFactor:
+        if len(self.rows) != len(self.factor) or list(self.rows) != sorted(set(self.rows)):
+            raise ValueError("rows and factor must have as many entries, rows rising")
+        if min(self.rows) <= 0 or min(self.factor) <= 0:
+            raise ValueError("rows and factor must be above 0")
+        return self
+
+
 class GemmConstants(Constants):
     """theory.md equation (1), by weight dtype."""
 
     launch_us: Range
+    per_in_feature_ns: Range | None = Field(
+        default=None,
+        description="walk of one block through the input features: joins the bytes in the norm",
+    )
     bandwidth_frac: Range = Field(description="of the datasheet bandwidth")
     compute_frac: Range = Field(description="of the datasheet peak of the dtype multiplied in")
     sharpness: Range = Field(description="p of the memory-to-compute knee")
     computes_in: str = Field(description="dtype of the multiplication: a key of dense_tflops")
+    row_factor: RowFactor | None = None
 
 
 class AttentionConstants(Constants):

@@ -39,6 +39,13 @@ class Acceptance(Record):
     counts: int | None = Field(
         default=None, gt=0, description="drafts behind the figure: sets its sampling error"
     )
+    measured_at_k: int | None = Field(
+        default=None,
+        gt=0,
+        le=64,
+        description="num_speculative_tokens that a length or accepted share was measured at, "
+        "where it is not the scenario's",
+    )
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Acceptance:
@@ -97,10 +104,12 @@ class Speculation(Record):
                 f"tree.num_draft_tokens ({self.tree.num_draft_tokens}) must be at least "
                 f"num_speculative_tokens + 1 ({k + 1})"
             )
-        if self.acceptance is not None and self.acceptance.length is not None and k is not None:
-            if self.acceptance.length > k + 1 + 1e-9:
+        given = self.acceptance
+        if given is not None and given.length is not None and k is not None:
+            k = given.measured_at_k or k
+            if given.length > k + 1 + 1e-9:
                 raise ValueError(
-                    f"acceptance.length {self.acceptance.length} is above num_speculative_tokens "
+                    f"acceptance.length {given.length} is above num_speculative_tokens "
                     f"+ 1 = {k + 1}, which no step can yield"
                 )
         return self
