@@ -1,4 +1,4 @@
-"""The page of the command line is current and complete."""
+"""The pages of the command line and of scenarios are current and complete."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
+from pydantic import BaseModel
 
 from specsim.cli import group
+from specsim.schema.scenario import Scenario
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "cli.md"
@@ -29,9 +31,25 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 COMMANDS = dict(commands(group, "specsim"))
 
 
-def test_the_page_is_current() -> None:
-    made = runpy.run_path(str(ROOT / "tools" / "make_cli_docs.py"))["page"]()
-    assert PAGE.read_text(encoding="utf-8") == made, "run `make docs`"
+def test_the_pages_are_current() -> None:
+    pages = runpy.run_path(str(ROOT / "tools" / "make_cli_docs.py"))["PAGES"]
+    assert set(pages) == {"cli.md", "scenario.md"}
+    for name, made in pages.items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == made(), "run `make docs`"
+
+
+def keys(record: type[BaseModel]) -> Iterator[str]:
+    for name, field in record.model_fields.items():
+        yield name
+        for part in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from keys(part)
+
+
+def test_every_key_of_a_scenario_is_on_its_page() -> None:
+    text = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
+    for name in keys(Scenario):
+        assert f"| `{name}` |" in text or re.search(rf"^## .*\b{name}$", text, re.M), name
 
 
 @pytest.mark.parametrize("path", COMMANDS)

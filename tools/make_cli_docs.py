@@ -99,8 +99,7 @@ FLAGS = {option.key: option.opts[0] for option in OPTIONS if option.key} | {
     "speculation.method": "--spec-method",
 }
 HELP = {option.key: option.help.rstrip(".") for option in OPTIONS if option.key and option.help}
-UNITS = {"load.concurrency": "requests", "load.request_rate": "requests/s"}
-UNIT = re.compile(r" \[(.+?)\]")
+UNIT = re.compile(r" ?\[(.+?)\]")
 
 
 def commands(command: click.Command, parent: click.Context | None, name: str) -> Iterator[str]:
@@ -130,13 +129,14 @@ def tables(record: type[BaseModel], path: str) -> Iterator[str]:
         if below is not None:
             inner.append((below, key))
             continue
-        text = MORE.get(key) or field.description or HELP[key]
-        unit = UNIT.search(text)
+        told = MORE.get(key) or field.description or HELP[key]
+        unit = UNIT.search(told)
+        text = UNIT.sub("", told) or HELP[key]
         default = "required" if field.is_required() else _written(field.default)
         cells = [f"`{name}`", _words(field.annotation), default]
-        cells.append(unit[1] if unit else "ms" if name.endswith("_ms") else UNITS.get(key, ""))
+        cells.append(unit[1] if unit else "ms" if name.endswith("_ms") else "")
         cells.append(f"`{FLAGS[key]}`" if key in FLAGS else "")
-        cells.append(text[0].lower() + UNIT.sub("", text)[1:])
+        cells.append(text[0].lower() + text[1:])
         rows.append(f"| {' | '.join(cells)} |")
     if rows:
         head = f"| key | type | default | unit | flag | what it is |\n{'| --- ' * 6}|\n"

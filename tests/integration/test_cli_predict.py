@@ -187,6 +187,20 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
     assert json.loads(data.read_text(encoding="utf-8"))["verdict"]["decision"] == "schedule"
 
 
+def test_a_stated_acceptance_is_of_the_asked_temperature() -> None:
+    warnings = answer("predict", EXAMPLE, "--temperature", "0.8")["warnings"]
+    assert any("taken as measured at temperature 0.8" in text for text in warnings)
+    profile = ("--acceptance-profile", "eagle/sharegpt", "--temperature", "0.8")
+    warnings = answer("predict", EXAMPLE, *profile)["warnings"]
+    assert not any("taken as measured at temperature" in text for text in warnings)
+
+
+def test_a_private_model_is_told_what_to_do() -> None:
+    done = specsim("predict", "--model", "acme-8b", "--gpu", "h100_sxm")
+    assert done.returncode == 2
+    assert "give its config.json" in done.stderr
+
+
 def test_brief_is_the_verdict_and_the_table() -> None:
     out = specsim("predict", EXAMPLE, "--brief").stdout
     assert "VERDICT" in out
@@ -229,3 +243,11 @@ def test_kv_is_the_one_of_predict() -> None:
     out = " ".join(specsim("kv", EXAMPLE).stdout.split())
     assert "GB nameplate" in out
     assert "requests of this workload fit" in out
+
+
+def test_kv_needs_no_acceptance_and_one_arm_is_one_row() -> None:
+    out = specsim("kv", *FLAGS).stdout
+    assert [line[:5] for line in out.splitlines()].count("  on ") == 2  # its bar, and its figures
+    out = specsim("kv", "--model", "llama-3.1-8b", "--gpu", "h100_sxm").stdout
+    assert "  off " in out
+    assert "  on " not in out

@@ -98,6 +98,22 @@ def test_a_faster_device_attends_no_slower(
     assert attention_s(n, q, context * factor, r) >= base * (1 - 1e-12)
 
 
+@given(
+    start=st.floats(0.0, 1e5), tokens=st.floats(1.0, 1e5), part=st.floats(0.01, 0.99),
+    cap=st.floats(1.0, 1e6),
+)  # fmt: skip
+def test_a_prompt_in_two_chunks_scores_what_it_does_in_one(
+    start: float, tokens: float, part: float, cap: float
+) -> None:
+    end = start + tokens
+    middle = start + part * tokens
+    whole = kernels.mean_capped(start=start, end=end, cap=cap) * tokens
+    first = kernels.mean_capped(start=start, end=middle, cap=cap) * (middle - start)
+    second = kernels.mean_capped(start=middle, end=end, cap=cap) * (end - middle)
+    assert float(first + second) == pytest.approx(float(whole), rel=1e-6)
+    assert 0 <= float(whole) / tokens <= min(cap, end) * (1 + 1e-9)
+
+
 @given(n=st.integers(1, 512), q=st.integers(1, 16), r=MOE)
 def test_tokens_together_cost_no_more_than_one_by_one(n: int, q: int, r: MoeRates) -> None:
     assert experts_s(n, q, r) <= q * experts_s(n, 1, r) * (1 + 1e-9)

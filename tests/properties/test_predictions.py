@@ -207,6 +207,33 @@ def test_a_larger_batch_is_never_faster_per_step(question: dict[str, Any]) -> No
         assert np.all(np.diff(times) >= -1e-12)
 
 
+@given(question=questions())
+def test_graphs_are_never_slower_than_none(question: dict[str, Any]) -> None:
+    # Whole multiples of 16 rows are padded to nothing.
+    loads = np.array([16.0, 64.0, 128.0, 512.0])
+    eager, captured = (
+        both(resolved(question | {"engine": question["engine"] | {"cuda_graphs": graphs}}))
+        for graphs in (False, True)
+    )
+    for a, b in ((captured.baseline, eager.baseline), (captured.speculative, eager.speculative)):
+        with_graphs = np.asarray(a.step(loads, 2000.0).total.total_s)
+        assert np.all(with_graphs <= np.asarray(b.step(loads, 2000.0).total.total_s) * (1 + 1e-9))
+
+
+@given(question=questions())
+def test_time_in_the_system_follows_little(question: dict[str, Any]) -> None:
+    question["workload"] |= {"arrival": "steady"}
+    arms = both(resolved(question))
+    output_tokens = arms.workload.output_tokens
+    for arm in (arms.baseline, arms.speculative):
+        served = closed_loop(arm, arms.workload, LOADS)
+        latency_s = served.ttft_s + (output_tokens - 1.0) * served.tpot_s
+        # A request also waits half a step for the one that runs.
+        latency_s = latency_s - 0.5 * served.step.total.total_s
+        in_system = latency_s * served.output_tokens_per_s / output_tokens
+        assert in_system == pytest.approx(LOADS, rel=1e-6)
+
+
 @given(question=questions(), batch=st.integers(1, 1024))
 def test_verifying_costs_no_more_than_as_many_steps(question: dict[str, Any], batch: int) -> None:
     deployment = resolved(question)

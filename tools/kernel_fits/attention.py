@@ -40,7 +40,7 @@ _MLA_COMPUTE_BOUND = 0.75
 
 DECODE = (
     Parameter("floor_us", 12.0, 1.0, 80.0),
-    Parameter("launch_us", 25.0, 1.0, 60.0),
+    Parameter("growth_us", 12.0, 0.0, 60.0),
     Parameter("bandwidth_frac", 0.85, 0.05, 1.0),
 )
 MLA = (*DECODE, Parameter("compute_frac", 0.5, 0.05, _MLA_COMPUTE_BOUND))
@@ -48,7 +48,10 @@ LINEAR = (Parameter("launch_us", 6.0, 0.5, 40.0), Parameter("bandwidth_frac", 0.
 
 
 def form(board: Board) -> forms.Form:
-    """Return equation (2) as physics has it, for tables with columns `bytes` and `flop`."""
+    """Return equation (2) as physics has it, for tables with columns `bytes` and `flop`.
+
+    The launch is fitted as floor + growth: physics takes a launch below the floor for the floor.
+    """
 
     def time_us(c: Mapping[str, float], table: Columns) -> Floats:
         compute = c.get("compute_frac", SERVED_COMPUTE_FRAC["value"])
@@ -62,7 +65,7 @@ def form(board: Board) -> forms.Form:
             query_group=1.0,
             rates=kernels.AttentionRates(
                 floor_s=c["floor_us"],
-                launch_s=c["launch_us"],
+                launch_s=c["floor_us"] + c["growth_us"],
                 l2_bytes=board.l2_bytes,
                 bytes_per_s=c["bandwidth_frac"] * board.bytes_per_us,
                 flop_per_s=compute * board.flop_per_us["bf16"],
@@ -101,6 +104,13 @@ def _bytes_interval(fitted: forms.Fitted, board: Board, least: float) -> dict[st
     rebased = fitted.values["bandwidth_frac"] * board.rebase
     low, high = forms.half_width(fitted, "bandwidth_frac", least)
     return interval(rebased, low * board.rebase, high * board.rebase)
+
+
+def _launch(fitted: forms.Fitted) -> dict[str, float]:
+    halves = np.add(fitted.halves["floor_us"], fitted.halves["growth_us"])
+    value = fitted.values["floor_us"] + fitted.values["growth_us"]
+    low, high = np.quantile(halves, (0.1, 0.9))
+    return interval(value, min(float(low), 0.8 * value), max(float(high), 1.2 * value))
 
 
 def _report(fitted: forms.Fitted, table: Columns, board: Board) -> dict[str, Any]:
@@ -149,7 +159,7 @@ def decode_blocks(folder: Path, boards: Mapping[str, Board]) -> dict[str, dict[s
             v = fitted.values
             data = {
                 "floor_us": interval(v["floor_us"], *forms.half_width(fitted, "floor_us", 0.1)),
-                "launch_us": interval(v["launch_us"], *forms.half_width(fitted, "launch_us", 0.2)),
+                "launch_us": _launch(fitted),
                 "bandwidth_frac": _bytes_interval(fitted, board, 0.05 if width == 2.0 else 0.08),
                 "compute_frac": dict(SERVED_COMPUTE_FRAC),
                 "basis": "measured",
@@ -200,7 +210,7 @@ def mla_blocks(folder: Path, boards: Mapping[str, Board]) -> dict[str, tuple[Any
         bound = computing > 0.99 * _MLA_COMPUTE_BOUND
         data = {
             "floor_us": interval(v["floor_us"], *forms.half_width(fitted, "floor_us", 0.15)),
-            "launch_us": interval(v["launch_us"], *forms.half_width(fitted, "launch_us", 0.2)),
+            "launch_us": _launch(fitted),
             "bandwidth_frac": _bytes_interval(fitted, board, 0.25 if poor else 0.1),
             "compute_frac": interval(
                 computing, 0.6 * computing, 1.5 * computing if not bound else 0.85

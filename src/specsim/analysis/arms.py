@@ -352,7 +352,7 @@ def _drafter_network(
 def _overheads(deployment: Deployment, constants: Constants, *, speculative: bool) -> Overheads:
     engine, given = deployment.engine, deployment.scenario.engine
     method = deployment.method if speculative else "none"
-    width = 1
+    width, tree = 1, None
     if speculative:
         tree = deployment.scenario.speculation.tree
         width = 1 + deployment.num_speculative_tokens if tree is None else tree.num_draft_tokens
@@ -374,11 +374,19 @@ def _overheads(deployment: Deployment, constants: Constants, *, speculative: boo
             engine.speculative_host_ms, given.speculative_host_ms, "speculative_host"
         ),
         speculative_per_sequence_host_s=constants.value(
-            engine.speculative_per_sequence_host_us, "speculative_host"
+            engine.speculative_per_sequence_host_us_by_method.get(
+                method, engine.speculative_per_sequence_host_us
+            ),
+            "speculative_host",
         )
         * MICRO,
         proposer_host_s=0.0 if proposer is None else draw(proposer, None, "proposer"),
-        draft_host_s=draw(engine.draft_host_ms, given.draft_host_ms, "speculative_host"),
+        draft_host_s=draw(
+            engine.draft_host_ms_by_method.get(method, engine.draft_host_ms),
+            given.draft_host_ms,
+            "draft_host",
+        )
+        + (0.0 if tree is None else draw(engine.tree_pass_host_ms, None, "draft_host")),
         eager_layer_s=constants.value(engine.eager_layer_us, "eager") * MICRO,
         draft_eager_layer_s=constants.value(
             engine.eager_draft_layer_us or engine.eager_layer_us, "eager"

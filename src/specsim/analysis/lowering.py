@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specsim.analysis.constants import Constants
+from specsim.analysis.size import attention_dtype
 from specsim.catalog.general import load_general
 from specsim.catalog.hardware import attention_constants, gemm_constants, moe_constants
 from specsim.physics.cost import Num
@@ -48,6 +49,8 @@ class Rank:
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     expert_parallel: bool = False
+    block_fp8: bool = False
+    """fp8 weights carry a scale per block of 128 x 128, which has kernels of its own."""
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
@@ -62,13 +65,22 @@ class Rank:
 
     def gemm_rates(self, dtype: str) -> GemmRates:
         """Rates of equation (1) for weights of a dtype."""
-        c = gemm_constants(self.hardware, dtype)
+        blocked = dtype == "fp8" and self.block_fp8
+        c = gemm_constants(self.hardware, "fp8_block" if blocked else dtype)
         draw = self.constants.value
         return GemmRates(
             launch_s=draw(c.launch_us, "launch") * MICRO,
             bytes_per_s=draw(c.bandwidth_frac, "bandwidth") * self.bandwidth_bytes_per_s,
             flop_per_s=draw(c.compute_frac, "compute") * self.peak_flop_per_s(c.computes_in),
             sharpness=draw(c.sharpness, "sharpness"),
+            per_in_feature_s=(
+                0.0 if c.per_in_feature_ns is None else draw(c.per_in_feature_ns, "launch") * NANO
+            ),
+            **(
+                {}
+                if c.row_factor is None
+                else {"factor_rows": c.row_factor.rows, "factor": c.row_factor.factor}
+            ),
         )
 
     def attention_rates(self, kv_dtype: str, *, latent: bool) -> AttentionRates:
@@ -207,8 +219,10 @@ def target_network(
     drafts: bool = False,
 ) -> Network:
     """Lower a model; one that drafts takes the likeliest token, without a softmax."""
+    rank = replace(rank, block_fp8=model.weight_block and weight_dtype == model.weight_dtype)
+    around = attention_dtype(model, weight_dtype)
     layers = tuple(
-        _layer(group, rank, model.hidden_size, weight_dtype, expert_dtype, kv_dtype)
+        _layer(group, rank, model.hidden_size, weight_dtype, around, expert_dtype, kv_dtype)
         for group in model.layers
     )
     head = rank.head(
@@ -237,7 +251,7 @@ def drafter_network(
     if not drafter.layers:
         return None
     layers = tuple(
-        _layer(group, rank, drafter.hidden_size, weight_dtype, expert_dtype, kv_dtype)
+        _layer(group, rank, drafter.hidden_size, weight_dtype, weight_dtype, expert_dtype, kv_dtype)
         for group in drafter.layers
     )
     fuse: tuple[Gemm, ...] = ()
@@ -250,6 +264,7 @@ def drafter_network(
     head = (rank if own_head else target_rank).head(
         vocab_size=drafter.draft_vocab_size or drafter.vocab_size,
         hidden_size=drafter.hidden_size if own_head else drafter.target_hidden_size,
+        dtype=drafter.head_dtype or "bf16",
         bytes_per_logit=ARGMAX_BYTES,
     )
     return rank.network(layers, head=head, hidden_size=drafter.hidden_size, before=fuse)
@@ -297,13 +312,19 @@ def _gemm(rank: Rank, out_features: float, in_features: float, dtype: str) -> Ge
 
 
 def _layer(
-    group: LayerGroup, rank: Rank, hidden: int, weight_dtype: str, expert_dtype: str, kv_dtype: str
+    group: LayerGroup,
+    rank: Rank,
+    hidden: int,
+    weight_dtype: str,
+    around_dtype: str,
+    expert_dtype: str,
+    kv_dtype: str,
 ) -> Layer:
     gemms: list[Gemm] = []
     attention: SoftmaxAttention | LinearState | None = None
     reductions = 0.0
     if group.attention is not None:
-        gemms += _projections(group.attention, rank, hidden, weight_dtype)
+        gemms += _projections(group.attention, rank, hidden, around_dtype)
         attention = _attention(group.attention, rank, kv_dtype)
         reductions += 1.0
     if group.mlp is not None:
@@ -442,7 +463,8 @@ def _linear_state(a: LinearAttention, rank: Rank) -> LinearState:
     draw = rank.constants.value
     return LinearState(
         state_bytes=state * a.state_bytes,
-        launch_s=draw(c.launch_us, "launch") * MICRO,
+        launch_s=draw(c.launch_us, "launch") * MICRO
+        + draw(general.linear_small_kernels_us.range, "elementwise") * MICRO,
         bytes_per_s=draw(c.bandwidth_frac, "kv_bandwidth") * rank.bandwidth_bytes_per_s,
         prefill_flop_per_token=flop,
         prefill_flop_per_s=draw(general.linear_prefill_frac.range, "prefill")
@@ -473,6 +495,7 @@ def _experts(moe: Moe, rank: Rank, hidden: int, dtype: str) -> Experts:
         n_experts=float(moe.n_experts),
         topk=float(moe.topk),
         weight_bytes=BYTES_PER_PARAM[dtype],
+        matrices=3.0 if moe.gated else 2.0,
         expert_groups=tp if rank.expert_parallel else 1.0,
         rates=rank.moe_rates(dtype),
     )

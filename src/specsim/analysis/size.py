@@ -104,11 +104,19 @@ def drafter_size(spec: DrafterSpec) -> ModelSize:
     )
 
 
+def attention_dtype(spec: ModelSpec, weight_dtype: str) -> str:
+    """Return the dtype of attention weights: the checkpoint's own where its format is kept."""
+    if spec.attention_dtype is not None and weight_dtype == spec.weight_dtype:
+        return spec.attention_dtype
+    return weight_dtype
+
+
 def weight_bytes(
     size: ModelSize,
     *,
     weight_dtype: str,
     expert_dtype: str | None = None,
+    attention_dtype: str | None = None,
     head_dtype: str | None = None,
     unquantised_dtype: str | None = None,
 ) -> float:
@@ -120,6 +128,8 @@ def weight_bytes(
         Of the linear layers: attention, MLP, shared experts. A key of `units.BYTES_PER_PARAM`.
     expert_dtype : str, optional
         Of the routed experts; `weight_dtype` if absent (gpt-oss: bf16 with mxfp4 experts).
+    attention_dtype : str, optional
+        Of the attention, where quantisation leaves it alone; `weight_dtype` if absent.
     head_dtype : str, optional
         Of the lm_head; as the embedding if absent.
     unquantised_dtype : str, optional
@@ -133,10 +143,11 @@ def weight_bytes(
     """
     if unquantised_dtype is None:
         unquantised_dtype = weight_dtype if weight_dtype in _UNQUANTISED else "bf16"
-    linear = size.attention_params + size.dense_mlp_params + size.shared_expert_params
+    linear = size.dense_mlp_params + size.shared_expert_params
     plain = size.embedding_params + size.router_params + size.norm_params + size.other_params
     return (
         linear * BYTES_PER_PARAM[weight_dtype]
+        + size.attention_params * BYTES_PER_PARAM[attention_dtype or weight_dtype]
         + size.routed_expert_params * BYTES_PER_PARAM[expert_dtype or weight_dtype]
         + size.head_params * BYTES_PER_PARAM[head_dtype or unquantised_dtype]
         + plain * BYTES_PER_PARAM[unquantised_dtype]
@@ -170,6 +181,7 @@ def _size(
             expert = parameters.mlp_params(
                 hidden_size=hidden_size,
                 intermediate_size=moe.intermediate_size,
+                gated=moe.gated,
                 bias=moe.expert_bias,
             )
             routed += group.count * moe.n_experts * expert

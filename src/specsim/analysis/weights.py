@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from specsim.analysis.size import ModelSize, drafter_size, model_size, weight_bytes
+from specsim.analysis.size import ModelSize, attention_dtype, drafter_size, model_size, weight_bytes
 from specsim.schema.base import WeightDtype
 from specsim.schema.engine import EngineConstants
 from specsim.schema.model import (
@@ -97,7 +97,12 @@ def target_weights(
     """Return the target's weights; the fullest device is on the last pipeline stage."""
     size = model_size(model)
     tp, stages = tensor_parallel_size, pipeline_parallel_size
-    total = weight_bytes(size, weight_dtype=weight_dtype, expert_dtype=expert_dtype)
+    total = weight_bytes(
+        size,
+        weight_dtype=weight_dtype,
+        expert_dtype=expert_dtype,
+        attention_dtype=attention_dtype(model, weight_dtype),
+    )
     copied = _copied_bytes(model, size, weight_dtype=weight_dtype, tp=tp)
     plain = _plain_bytes(weight_dtype)
     ends = (size.embedding_params + size.head_params) * plain
@@ -166,7 +171,8 @@ def _uneven_experts_bytes(model: ModelSpec, dtype: WeightDtype, tp: int) -> floa
     for group in model.layers:
         if group.moe is not None:
             spare = math.ceil(group.moe.n_experts / tp) - group.moe.n_experts / tp
-            expert = 3 * model.hidden_size * group.moe.intermediate_size
+            matrices = 3 if group.moe.gated else 2
+            expert = matrices * model.hidden_size * group.moe.intermediate_size
             total += group.count * spare * expert
     return total * BYTES_PER_PARAM[dtype]
 

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from specsim.catalog.yaml_text import load_yaml
 from specsim.errors import InputError, NotFoundError
 
 MAX_BYTES = 4 * 2**20
 """No catalog file or config.json is anywhere near this; larger is a wrong file."""
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 
 _OUTSIDE_PACKAGE = {"hardware_profiles": "hardware_profiles", "cases": "validation/cases"}
 """Folders that live at the top of the repository, where people look for them."""
@@ -62,30 +58,61 @@ def user_files(search: Sequence[Path] = ()) -> Iterator[Path]:
             yield path
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """Read a YAML or JSON file that must hold one mapping; every failure is one line."""
+def read_text(path: Path, *, expected: str = "a YAML or JSON file") -> str:
+    """Read a file of text; every failure is an `InputError` of one line."""
     try:
+        if path.is_dir():
+            # An empty path is the current folder to pathlib.
+            name = "'' or '.'" if path == Path() else str(path)
+            raise InputError(f"{name}: no such file, but a folder; give {expected}")
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise InputError(f"{path}: {size} bytes is no catalog file (at most {MAX_BYTES})")
+            raise InputError(f"{path}: {size} bytes is too much (at most {MAX_BYTES})")
         text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; give {expected}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not text (UTF-8); expected YAML or JSON") from error
+        raise InputError(f"{path}: is not text (UTF-8); expected {expected}") from error
+    except ValueError as error:  # a zero byte in the name
+        raise InputError(f"{str(path)!r}: is no path; expected {expected}") from error
     if not text.strip():
-        raise InputError(f"{path}: is empty; expected YAML or JSON")
-    try:
-        if path.suffix == ".json":
+        raise InputError(f"{path}: is empty; expected {expected}")
+    return text
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a YAML or JSON file that must hold one mapping; every failure is one line."""
+    text = read_text(path)
+    if path.suffix == ".json":
+        try:
             data = json.loads(text)
-        else:
-            data = yaml.load(text, Loader=_LOADER)
-    except (yaml.YAMLError, json.JSONDecodeError, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: is broken or truncated: {reason[:160]}") from error
+        except (ValueError, RecursionError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"{path}: is broken or truncated: {reason[:160]}") from error
+    else:
+        data = load_yaml(text, what=str(path))
     if not isinstance(data, dict):
         raise InputError(f"{path}: expected a mapping of keys, got {type(data).__name__}")
     return data
+
+
+def kind_of_file(data: Mapping[str, Any]) -> str:
+    """Return what a file holds, such as 'a scenario', by the keys that only it has; else ''."""
+    if "model_type" in data or "architectures" in data:
+        return "a config.json"
+    if "identity" in data and "datasheet" in data:
+        return "a hardware profile"
+    if "scenario" in data and "points" in data:
+        return "a case"
+    if isinstance(data.get("target"), Mapping) or isinstance(data.get("hardware"), Mapping):
+        return "a scenario"
+    if "dataset" in data and "points" in data:
+        return "an acceptance profile"
+    if "target_hidden_size" in data:
+        return "a drafter"
+    return "a model" if "hidden_size" in data and "layers" in data else ""
 
 
 @lru_cache(maxsize=512)

@@ -27,7 +27,8 @@ from specsim.catalog.borrowing import (
     gemm_constants,
     moe_constants,
 )
-from specsim.catalog.files import data_dir, read_mapping, read_shipped, user_files
+from specsim.catalog.files import data_dir, kind_of_file, read_mapping, read_shipped, user_files
+from specsim.catalog.yaml_text import load_yaml
 from specsim.errors import InputError, not_found
 from specsim.schema.base import Range, parse
 from specsim.schema.hardware import HardwareProfile
@@ -166,7 +167,7 @@ def _entry(path: Path) -> HardwareEntry | None:
         text = path.read_text(encoding="utf-8-sig")
         # The constants are nine tenths of a file and of its reading time.
         head = re.sub(r"(?m)^effective:.*\n(?:(?:[ \t#].*)?\n)*", "", text)
-        data = yaml.load(head, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        data = load_yaml(head, what=str(path))
         identity, datasheet = data["identity"], data["datasheet"]
         prices = [price["usd_per_gpu_hour"] for price in data.get("price") or ()]
         return HardwareEntry(
@@ -182,7 +183,7 @@ def _entry(path: Path) -> HardwareEntry | None:
             usd_per_gpu_hour=prices[0] if prices else None,
             confidence=str(datasheet.get("confidence", "")),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError):
         return None
 
 
@@ -199,7 +200,11 @@ def _is_shipped(path: Path) -> bool:
 
 
 def _read(path: Path) -> HardwareProfile:
-    return parse(HardwareProfile, read_mapping(path), what=str(path))
+    data = read_mapping(path)
+    kind = kind_of_file(data)
+    if kind not in ("", "a hardware profile"):
+        raise InputError(f"{path}: is {kind}, expected a hardware profile")
+    return parse(HardwareProfile, data, what=str(path))
 
 
 def _complete(path: Path, search: Sequence[Path]) -> HardwareProfile:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from specsim.catalog.files import data_dir, read_mapping, read_shipped, user_files
+from specsim.catalog.files import data_dir, kind_of_file, read_mapping, read_shipped, user_files
 from specsim.errors import InputError, NotFoundError, not_found
 from specsim.schema.base import WeightDtype, parse
 from specsim.schema.model import DrafterKind, DrafterSpec, ModelSpec
@@ -133,22 +133,38 @@ def _find(name: str, folder: Folder, search: Sequence[Path], record: type[S]) ->
         if own_id == name.lower():
             return _parse(record, path, data)
         if entry_id is not None and own_id == entry_id.lower():
-            return _converted(_parse(record, path, data), dtype)
+            return _converted(_parse(record, path, data), dtype, name)
     if entry_id is None:
         return None
     path = data_dir(folder) / f"{_stem(entry_id)}.yaml"
-    return _converted(_parse(record, path, read_shipped(path)), dtype)
+    return _converted(_parse(record, path, read_shipped(path)), dtype, name)
 
 
 def _parse(record: type[S], path: Path, data: dict[str, Any]) -> S:
     return parse(record, {"id": path.stem, **data}, what=str(path))
 
 
-def _converted(spec: S, dtype: WeightDtype | None) -> S:
+def _converted(spec: S, dtype: WeightDtype | None, name: str) -> S:
     """Apply the dtype in a checkpoint's name to all linear layers, experts included."""
     if dtype is None:
         return spec
-    return spec.model_copy(update={"weight_dtype": dtype, "expert_dtype": None})
+    update: dict[str, Any] = {"weight_dtype": dtype, "expert_dtype": None}
+    if isinstance(spec, ModelSpec):
+        native = spec.weight_block and dtype == spec.weight_dtype
+        update |= {
+            "attention_dtype": None,
+            "weight_block": native or (dtype == "fp8" and _scaled_by_block(name)),
+        }
+    return spec.model_copy(update=update)
+
+
+def _scaled_by_block(name: str) -> bool:
+    """Tell whether a checkpoint that is named as fp8 has a scale per block of 128 x 128."""
+    known: dict[str, list[str]] = _names()["fp8_by_block"]
+    owner, _, rest = name.lower().rpartition("/")
+    return rest.endswith(tuple(known["suffixes"])) or (
+        owner in known["owners"] and rest.endswith("-fp8")
+    )
 
 
 def _lookup(name: str, folder: Folder) -> tuple[str | None, WeightDtype | None]:
@@ -156,7 +172,7 @@ def _lookup(name: str, folder: Folder) -> tuple[str | None, WeightDtype | None]:
     if _stem(name) in _stems(folder):
         return str(read_shipped(data_dir(folder) / f"{_stem(name)}.yaml")["id"]), None
     names = _alias_table(folder)
-    base, dtype = _split_suffix(name)
+    base, dtype = split_suffix(name)
     for candidate, found_dtype in ((name, None), (base, dtype)):
         key = candidate.lower()
         # A copy of a known checkpoint under another owner's name has the same shape.
@@ -182,7 +198,7 @@ def _stems(folder: Folder) -> frozenset[str]:
     return frozenset(path.stem for path in data_dir(folder).glob("*.yaml"))
 
 
-def _split_suffix(name: str) -> tuple[str, WeightDtype | None]:
+def split_suffix(name: str) -> tuple[str, WeightDtype | None]:
     """Split 'Qwen3-8B-FP8' into 'Qwen3-8B' and 'fp8'; the longest known ending counts."""
     lower = name.lower()
     matches = [
@@ -223,12 +239,9 @@ def _user_entries(folder: Folder, search: Sequence[Path]) -> list[tuple[Path, di
 
 
 def _folder_of(data: dict[str, Any]) -> Folder | None:
-    """Tell a drafter and a model from other catalog files, by the keys only they have."""
-    if "model_type" in data or "architectures" in data:
-        return None  # a vendor's config.json
-    if "target_hidden_size" in data:
-        return "drafters"
-    return "models" if "hidden_size" in data and "layers" in data else None
+    """Tell a drafter and a model from other catalog files."""
+    folders: dict[str, Folder] = {"a drafter": "drafters", "a model": "models"}
+    return folders.get(kind_of_file(data))
 
 
 def _ids(folder: Folder, search: Sequence[Path]) -> list[str]:
@@ -256,6 +269,10 @@ def _list_command(folder: Folder) -> str:
 def _as_path(name: str | Path) -> Path | None:
     """Return `name` as the file to read if it is a path, else None."""
     text = str(name)
+    if not text.strip():
+        raise InputError(
+            f"model {text!r}: no such file; give a name of `{_list_command('models')}` or a path"
+        )
     path = Path(text).expanduser()
     with suppress(OSError):  # a name too long for the file system is no path
         if (path / "config.json").is_file():
@@ -272,9 +289,12 @@ def _as_path(name: str | Path) -> Path | None:
 
 def _read_path(path: Path) -> Spec:
     data = read_mapping(path)
-    if _folder_of(data) == "drafters":
+    kind = kind_of_file(data)
+    if kind == "a drafter":
         return _parse(DrafterSpec, path, data)
-    if _folder_of(data) == "models" or path.suffix != ".json":
+    if kind not in ("", "a model", "a config.json"):
+        raise InputError(f"{path}: is {kind}, expected a model or a drafter")
+    if kind == "a model" or (kind == "" and path.suffix != ".json"):
         return _parse(ModelSpec, path, data)
     # Only a config.json needs the reader of vendor formats.
     from specsim.catalog.hf_config import read_config

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from specsim.catalog.files import MAX_BYTES
+from specsim.catalog.files import kind_of_file, read_text
+from specsim.catalog.yaml_text import MAX_VALUES, load_yaml
 from specsim.errors import InputError, UsageError
 from specsim.schema.base import parse
 from specsim.schema.scenario import Load, Scenario
@@ -19,24 +20,9 @@ LOADS = tuple(Load.model_fields)
 ACCEPTANCE_FORMS = ("length", "rate", "draft_acceptance_rate", "per_position", "profile")
 _TEXT_KEYS = frozenset({"name", "version", "model", "accelerator", "drafter", "profile"})
 """Keys whose values are text: '1e3' is a number that lost its type anywhere else."""
+_MAX_DEPTH = 20
+"""Levels of a scenario, with room: it has four."""
 _EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML that refuses a key given twice (plain YAML silently keeps the last one)."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                shown = key_node.value if isinstance(key_node, yaml.ScalarNode) else key
-                raise InputError(f"line {key_node.start_mark.line + 1}: key {shown!r} is not text")
-            if key in seen:
-                line = key_node.start_mark.line + 1
-                raise InputError(f"line {line}: key {key!r} is given twice; keep one of them")
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
 
 
 def load_scenario(
@@ -82,25 +68,14 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(source, Mapping):
         return "scenario", copy.deepcopy(dict(source))
     path = Path(source)
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path}: is no scenario (more than {MAX_BYTES} bytes)")
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file; give the path of a scenario in YAML") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text (UTF-8)"
-        raise InputError(f"{path}: cannot be read: {reason}") from error
-    try:
-        data = yaml.load(text, Loader=_Loader)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: is broken or truncated: {reason[:160]}") from error
+    text = read_text(path, expected="a scenario in YAML")
+    data = load_yaml(text, what=str(path), text_keys_only=True)
     if not isinstance(data, dict):
         found = "nothing" if data is None else type(data).__name__
         raise InputError(f"{path}: expected target, hardware, speculation ...; got {found}")
+    kind = kind_of_file(data)
+    if kind not in ("", "a scenario"):
+        raise InputError(f"{path}: is {kind}, expected a scenario: target, hardware, speculation")
     return str(path), data
 
 
@@ -153,18 +128,30 @@ def _override(data: dict[str, Any], name: str, value: Any) -> None:
     here[key] = value
 
 
-def _refuse_lost_numbers(data: Any, *, what: str, path: tuple[str, ...] = ()) -> None:
-    """YAML 1.1 reads 1e3 as text; say so rather than let a number validator guess."""
-    if isinstance(data, dict):
-        for key, value in data.items():
-            _refuse_lost_numbers(value, what=what, path=(*path, str(key)))
-    elif isinstance(data, list | tuple):
-        for value in data:
-            _refuse_lost_numbers(value, what=what, path=path)
-    elif isinstance(data, str) and path and path[-1] not in _TEXT_KEYS:
-        if _EXPONENT.fullmatch(data.strip()):
-            plain = f"{float(data):.12g}" if abs(float(data)) < 1e12 else "digits"
+def _refuse_lost_numbers(data: Any, *, what: str) -> None:
+    """YAML 1.1 reads 1e3 as text; say so rather than let a number validator guess.
+
+    Values that hold themselves, as an alias can, are found by their depth or their number.
+    """
+    pending: list[tuple[tuple[str, ...], int, Any]] = [((), 0, data)]
+    seen = 0
+    while pending:
+        path, depth, value = pending.pop()
+        seen += 1
+        if depth > _MAX_DEPTH or seen > MAX_VALUES:
             raise InputError(
-                f"{what}: {'.'.join(path)}: got {data!r}, which YAML reads as text; "
-                f"write {plain}, without an exponent"
+                f"{what}: {'.'.join(path[:4])}: holds itself, is nested deeper than {_MAX_DEPTH} "
+                f"levels or stands for more than {MAX_VALUES} values"
             )
+        if isinstance(value, dict):
+            inner = [((*path, str(key)), depth + 1, item) for key, item in value.items()]
+            pending += reversed(inner)
+        elif isinstance(value, list | tuple):
+            pending += [(path, depth + 1, item) for item in reversed(value)]
+        elif isinstance(value, str) and path and path[-1] not in _TEXT_KEYS:
+            if _EXPONENT.fullmatch(value.strip()):
+                plain = f"{float(value):.12g}" if abs(float(value)) < 1e12 else "digits"
+                raise InputError(
+                    f"{what}: {'.'.join(path)}: got {value!r}, which YAML reads as text; "
+                    f"write {plain}, without an exponent"
+                )

@@ -1,8 +1,9 @@
 """A pasted serving command -> the parts of a scenario it states, and a scenario -> a command.
 
 Understood: `vllm serve`, the older `python -m vllm.entrypoints.openai.api_server`, images of
-vLLM and SGLang under docker or podman, `python -m sglang.launch_server`; with environment
-variables before them, shell variables, continuations, wrappers and pipes around them.
+vLLM and SGLang under docker or podman, in Dockerfiles, Kubernetes and compose files, `python -m
+sglang.launch_server`; with environment variables before them, shell variables, continuations,
+wrappers and pipes around them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from specsim.catalog.serve_flags import split_commands
 from specsim.catalog.serve_sglang import read_sglang_command
+from specsim.catalog.serve_shell import split_commands
 from specsim.catalog.serve_speculative import NEEDS_DRAFTER
 from specsim.catalog.serve_vllm import read_vllm_command
 from specsim.errors import UsageError
@@ -27,6 +28,7 @@ _IMAGE = re.compile(r"[\w.:/-]*?(vllm|sglang)[\w.-]*(?::(?P<tag>[\w.-]+))?(?:@sh
 _RELEASE = re.compile(r"^v?(\d+\.\d+[\w.]*)")
 _PINNED = re.compile(r"\b(vllm|sglang)(?:\[[\w,]+\])?==(\d[\w.]*)")
 _ENVIRONMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_CONTAINER_TOOLS = ("docker", "podman", "nerdctl")
 _COSTLY_ENVIRONMENT = {
     "VLLM_USE_V1": "which engine generation runs is taken from the version alone",
     "VLLM_USE_V2_MODEL_RUNNER": "which runner and graphs are used is taken from the version alone",
@@ -94,16 +96,14 @@ def parse_serve_command(text: str, *, engine_version: str | None = None) -> Serv
 
 def _find_launch(commands: Sequence[Sequence[str]], *, depth: int = 0) -> _Launch:
     for command in commands:
-        launch = _launch_in(list(command))
+        words = list(command)
+        container = any(word.rsplit("/", 1)[-1] in _CONTAINER_TOOLS for word in words)
+        image = _find_image(words) if container else None
+        launch = _launch_in(words) or _launch_inside(words, depth) or _launch_of_image(words, image)
         if launch is not None:
+            if image is not None and image[1] == launch.engine and launch.tag_version is None:
+                return replace(launch, tag_version=image[2])
             return launch
-        # bash -c "vllm serve ..."
-        for word in command:
-            if depth < 3 and " " in word and re.search(r"vllm|sglang", word):
-                try:
-                    return _find_launch(split_commands(word), depth=depth + 1)
-                except UsageError:
-                    continue
     raise UsageError(
         "no serving command found; expected `vllm serve MODEL ...`, `python -m "
         "vllm.entrypoints.openai.api_server --model MODEL ...` or `python -m "
@@ -111,27 +111,46 @@ def _find_launch(commands: Sequence[Sequence[str]], *, depth: int = 0) -> _Launc
     )
 
 
-def _launch_in(words: list[str]) -> _Launch | None:
-    container = any(word.rsplit("/", 1)[-1] in ("docker", "podman", "nerdctl") for word in words)
-    image = _find_image(words) if container else None
+def _launch_in(words: Sequence[str]) -> _Launch | None:
+    """Find the program among the words of one command."""
     for position, word in enumerate(words):
         following = words[position + 1] if position + 1 < len(words) else ""
         name = word.rsplit("/", 1)[-1]
         skip = 0
         if name in ("vllm", "sglang") and following == "serve":
             engine, skip = name, 2
+        elif " " in word:
+            continue
         elif _VLLM_MODULE.search(word):
             engine, skip = "vllm", 1
         elif _SGLANG_MODULE.search(word):
             engine, skip = "sglang", 1
         if skip:
-            tag = image[2] if image and image[1] == engine else None
-            return _Launch(engine, words[:position], words[position + skip :], tag)
-    if image is not None and image[0] + 1 < len(words):
-        position, engine, tag = image
-        after = words[position + 1 :]  # `serve` where the entry point is the bare program
-        return _Launch(engine, words[:position], after[1:] if after[0] == "serve" else after, tag)
+            return _Launch(engine, list(words[:position]), list(words[position + skip :]))
     return None
+
+
+def _launch_inside(words: Sequence[str], depth: int) -> _Launch | None:
+    """Find the program in a word that is a command itself: bash -c "vllm serve ..."."""
+    for position, word in enumerate(words):
+        if depth < 3 and re.search(r"\s", word) and re.search(r"vllm|sglang", word):
+            try:
+                inner = _find_launch(split_commands(word), depth=depth + 1)
+            except UsageError:
+                continue
+            return replace(inner, before=[*words[:position], *inner.before])
+    return None
+
+
+def _launch_of_image(
+    words: Sequence[str], image: tuple[int, str, str | None] | None
+) -> _Launch | None:
+    """Take what follows an image: its entry point is the server."""
+    if image is None or image[0] + 1 >= len(words):
+        return None
+    position, engine, tag = image
+    after = list(words[position + 1 :])  # `serve` where the entry point is the bare program
+    return _Launch(engine, list(words[:position]), after[after[0] == "serve" :], tag)
 
 
 def _find_image(words: Sequence[str]) -> tuple[int, str, str | None] | None:

@@ -1,13 +1,13 @@
 """The command lines of serving engines: which flags exist, and reading them.
 
-Shell text -> words -> flags by name. What the flags mean is in `serve_vllm` and `serve_sglang`.
+Words -> flags by name. How a pasted text becomes words is in `serve_shell`, and what the flags
+mean in `serve_vllm` and `serve_sglang`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,9 +22,11 @@ _SUFFIXES = {
     "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
     "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
 }  # fmt: skip
-_SEPARATORS = ";&|<>\n"
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_QUANTISED = re.compile(
+    r"fp8|fp4|awq|gptq|int4|int8|w4a16|w8a8|w8a16|bnb|4bit|8bit|gguf|gpt-oss|deepseek-(v3|r1|v4)",
+    re.IGNORECASE,
+)
+"""Marks of a checkpoint that is quantised."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,21 @@ class Flags:
         return ignored, warnings
 
 
+def weight_dtype(flags: Flags, model: str) -> str | None:
+    """Return the dtype of the weights that --quantization or --dtype states, if one does.
+
+    Of a quantised checkpoint --dtype says only what the activations are; it then counts as a flag
+    without effect.
+    """
+    stored: str | None = flags.choice("quantization", "weight_dtype")
+    running: str | None = flags.choice("dtype", "dtype")
+    quantised = "quantization" in flags.given or _QUANTISED.search(model) is not None
+    if stored is None and running is not None and not quantised:
+        return running
+    flags.used.discard("dtype")
+    return stored
+
+
 def look_up(what: str, text: str, table: Mapping[str, Any]) -> Any:
     """Return ``table[text]``, or say what is allowed there."""
     if text in table:
@@ -166,6 +183,9 @@ def _json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
+        # Windows shells want the quotes inside a quoted word escaped, and keep the backslashes.
+        if '\\"' in text:
+            return _json(name, text.replace('\\"', '"'))
         reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
         raise UsageError(
             f"--{name}: broken JSON in {text[:60]!r}: {reason}; write it as "
@@ -180,89 +200,6 @@ def _scalar(text: str) -> Any:
     except (ValueError, RecursionError):
         number = _whole(text)
         return text if number is None else number
-
-
-def split_commands(text: str) -> list[list[str]]:
-    """Split shell text into commands of words; continuations, quotes and variables resolved."""
-    text = re.sub(r"\\[ \t]*\r?\n", " ", text.replace("\r\n", "\n"))
-    lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
-    lexer = shlex.shlex(
-        _with_quoted_json("\n".join(lines).strip()), posix=True, punctuation_chars=_SEPARATORS
-    )
-    lexer.whitespace_split = True
-    lexer.whitespace = " \t\r\f\v"
-    lexer.commenters = ""
-    try:
-        words = list(lexer)
-    except ValueError as error:
-        raise UsageError(f"the command has an unclosed quote or escape ({error})") from error
-    return _with_variables(_commands(words))
-
-
-def _with_quoted_json(text: str) -> str:
-    """Quote JSON objects that stand bare: a command pasted into quotes loses its own.
-
-    `-sc {"method": "eagle3"}` is one word to whoever wrote it; a shell would drop its quotes and
-    split it at the space. Braces inside quotes are left alone.
-    """
-    out: list[str] = []
-    quote = ""
-    i = 0
-    while i < len(text):
-        end = i + 1
-        if not quote and text[i] == "{" and text[i + 1 :].lstrip()[:1] == '"':
-            end = _end_of_object(text, i)
-            out.append(shlex.quote(text[i:end]) if end > i + 1 else text[i])
-        else:
-            if text[i] in "\"'" and quote in ("", text[i]):
-                quote = "" if quote else text[i]
-            out.append(text[i])
-        i = end
-    return "".join(out)
-
-
-def _end_of_object(text: str, start: int) -> int:
-    """Return the end of the JSON object that starts here, or start + 1 if it does not end."""
-    try:
-        _, end = json.JSONDecoder().raw_decode(text, start)
-    except ValueError:
-        return start + 1
-    return end
-
-
-def _commands(words: Sequence[str]) -> list[list[str]]:
-    commands: list[list[str]] = [[]]
-    comment = False
-    for position, word in enumerate(words):
-        following = words[position + 1] if position + 1 < len(words) else ""
-        if word and all(character in _SEPARATORS for character in word):
-            comment = comment and "\n" not in word
-            # A line that starts with a flag continues the one before: a lost backslash.
-            if not (set(word) <= {"\n"} and following.startswith("-")):
-                commands.append([])
-        elif word.startswith("#") or comment:
-            comment = True
-        elif not (word in ("1", "2") and following.startswith(">")):
-            commands[-1].append(word)
-    return [command for command in commands if command]
-
-
-def _with_variables(commands: list[list[str]]) -> list[list[str]]:
-    known: dict[str, str] = {}
-
-    def fill(word: str) -> str:
-        return _VARIABLE.sub(lambda m: known.get(m[1], m[0]), word)
-
-    resolved: list[list[str]] = []
-    for command in commands:
-        words = [fill(word) for word in command]
-        for word in words[1:] if words[0] == "export" else words:
-            match = _ASSIGNMENT.fullmatch(word)
-            if not match:
-                break
-            known[match[1]] = match[2]
-        resolved.append(words)
-    return resolved
 
 
 def read_flags(words: Iterable[str], table: FlagTable) -> Flags:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specsim.catalog.serve_flags import Flags, flag_table, look_up, read_flags
+from specsim.catalog.serve_flags import Flags, flag_table, look_up, read_flags, weight_dtype
 from specsim.catalog.serve_speculative import Reading
 from specsim.errors import UsageError
 
@@ -24,7 +24,7 @@ def read_sglang_command(
         raise UsageError(f"the command must name one model with --model-path{stray}")
     target = {
         "model": model,
-        "weight_dtype": flags.choice("quantization", "weight_dtype"),
+        "weight_dtype": weight_dtype(flags, model),
         "kv_dtype": flags.choice("kv-cache-dtype", "kv_dtype"),
     }
     scenario: dict[str, Any] = {

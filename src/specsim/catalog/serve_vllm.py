@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from specsim.catalog.engines import parse_version, version_before
-from specsim.catalog.serve_flags import Flags, flag_table, read_flags
+from specsim.catalog.serve_flags import Flags, flag_table, read_flags, weight_dtype
 from specsim.catalog.serve_speculative import Reading, read_speculative_config
 from specsim.errors import UsageError
 
@@ -18,12 +17,6 @@ _SHORTCUTS = {
 }
 _OLD_FLAGS_GONE = (0, 8)
 """First release that takes --speculative-config instead of --speculative-model and the like."""
-_QUANTISED = re.compile(
-    r"fp8|fp4|awq|gptq|int4|int8|w4a16|w8a8|w8a16|bnb|4bit|8bit|gguf|gpt-oss|deepseek-(v3|r1|v4)",
-    re.IGNORECASE,
-)
-"""Marks of a checkpoint that is quantised: --dtype then is the dtype of activations only."""
-_DTYPES = {"half": "fp16", "float16": "fp16", "float": "fp32", "float32": "fp32"}
 
 
 def read_vllm_command(words: Sequence[str], version: str | None) -> tuple[dict[str, Any], Reading]:
@@ -31,7 +24,7 @@ def read_vllm_command(words: Sequence[str], version: str | None) -> tuple[dict[s
     flags = read_flags(words, flag_table("vllm"))
     found = Reading()
     model = _model(flags)
-    target = {"model": model, **_dtypes(flags, model, found)}
+    target = {"model": model, **_dtypes(flags, model)}
     hardware = _hardware(flags, found)
     engine = _engine(flags, found)
     config, version = _speculative_config(flags, version, found)
@@ -78,22 +71,12 @@ def _model(flags: Flags) -> str:
     return model
 
 
-def _dtypes(flags: Flags, model: str, found: Reading) -> dict[str, str]:
-    dtypes: dict[str, str] = {}
-    weights = flags.choice("quantization", "weight_dtype")
-    quantised = "quantization" in flags.given or bool(_QUANTISED.search(model))
-    dtype = flags.text("dtype")
-    if weights is None and dtype in _DTYPES and not quantised:
-        weights = _DTYPES[dtype]
-    elif dtype is not None:
-        # bf16 says nothing about the weights of a checkpoint that may be quantised.
-        found.ignored.append("--dtype")
-    if weights is not None:
-        dtypes["weight_dtype"] = weights
-    cache = flags.choice("kv-cache-dtype", "kv_dtype")
-    if cache is not None:
-        dtypes["kv_dtype"] = cache
-    return dtypes
+def _dtypes(flags: Flags, model: str) -> dict[str, str]:
+    dtypes = {
+        "weight_dtype": weight_dtype(flags, model),
+        "kv_dtype": flags.choice("kv-cache-dtype", "kv_dtype"),
+    }
+    return {key: dtype for key, dtype in dtypes.items() if dtype is not None}
 
 
 def _hardware(flags: Flags, found: Reading) -> dict[str, Any]:

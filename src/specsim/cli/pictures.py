@@ -111,7 +111,8 @@ def memory(
         parts.append(max(usable - sum(parts), 0.0))
         lines.append(f"  {name:<4}{stacked_bar(parts, width=width, fills=_MEMORY)}  {text}")
     names = ("weights", "drafter", "KV cache", "activations, graphs", "not used")
-    lines.append("      " + "  ".join(f"{_MEMORY[i]} {name}" for i, name in enumerate(names)))
+    shown = [i for i, name in enumerate(names) if speculates or name != "drafter"]
+    lines.append("      " + "  ".join(f"{_MEMORY[i]} {names[i]}" for i in shown))
     columns = [
         _kv_column(rows, name, title)
         for name, title in (
@@ -133,7 +134,12 @@ def step(screen: Screen, prediction: Prediction) -> list[str]:
     if not points:
         return []
     chosen = [points[i] for i in sorted({0, len(points) // 2, len(points) - 1})]
-    causes = list(dict.fromkeys(c for p in chosen for a in _arms(p) for c in a[1].parts_ms))
+    drawn = [arm for point in chosen for _, arm in _arms(point)]
+    causes = [
+        cause
+        for cause in dict.fromkeys(cause for arm in drawn for cause in arm.parts_ms)
+        if any(arm.parts_ms.get(cause, 0.0) >= _LEAST_SHARE * arm.step_ms for arm in drawn)
+    ]
     lines = [screen.paint("WHERE A STEP GOES", "strong")]
     for point in chosen:
         arms = _arms(point)

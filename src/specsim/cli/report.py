@@ -175,8 +175,10 @@ def _by_load(screen: Screen, prediction: Prediction) -> list[str]:
     if not speculates:
         columns = [_off(c) for c in columns[1:] if "off" in c.heads]
     lines = [screen.paint("BY LOAD", "strong"), *table(screen, key, columns)]
-    terms = [("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("TTFT", "ttft_ms")]
-    legend = "; ".join(f"{short}: {described(SpeculativePoint, name)[0]}" for short, name in terms)
+    record = SpeculativePoint if speculates else BaselinePoint
+    terms = [("TPOT", "tpot_ms"), ("TTFT", "ttft_ms")]
+    terms[1:1] = [("ITL", "itl_ms")] if speculates else []
+    legend = "; ".join(f"{short}: {described(record, name)[0]}" for short, name in terms)
     if speculates:
         is_open = bool(prediction.scenario["load"].get("request_rate"))
         legend = f"{_SPEEDUP[is_open]}; {legend}"
@@ -247,7 +249,7 @@ def _basis(screen: Screen, prediction: Prediction) -> list[str]:
             f"price: ${p['price']['usd_per_gpu_hour']:.2f} per GPU and hour "
             f"({p['price']['source']}); $/Mtok out charges all of it to output tokens"
         )
-    if "band" in p:
+    if "band" in p and prediction.acceptance is not None:
         entries.append(f"intervals: {p['band']}")
     defaults = [text for text in prediction.defaults if not text.startswith(_GUESSED)]
     if defaults:

@@ -91,7 +91,10 @@ class Experts:
     topk: float
     weight_bytes: float
     expert_groups: float
+    """Devices that experts are spread over; 1: each device holds a slice of all."""
     rates: MoeRates
+    matrices: float = 3.0
+    """Per expert: 3 with a gate, 2 without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +341,7 @@ def _experts(e: Experts, sequences: Num, query_tokens: Num, prefill_tokens: Num)
         topk=e.topk,
         weight_bytes=e.weight_bytes,
         expert_groups=e.expert_groups,
+        matrices=e.matrices,
         rates=e.rates,
     )
 

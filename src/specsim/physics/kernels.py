@@ -20,6 +20,11 @@ class GemmRates:
     bytes_per_s: Num
     flop_per_s: Num
     sharpness: Num
+    per_in_feature_s: Num = 0.0
+    """Walk of one block through one input feature, however wide the matrix."""
+    factor_rows: tuple[float, ...] = (1.0,)
+    factor: tuple[float, ...] = (1.0,)
+    """Measured over closed form at `factor_rows`: tiles and waves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +101,10 @@ def gemm(
 
     Notes
     -----
-    Equation (1): t0 + [(bytes / memory rate)^p + (2 m n k / compute rate)^p]^(1/p).
-    Weights are read once whatever the number of rows.
+    Equation (1): f(m) { t0 + [(bytes / memory rate)^p + (k w)^p + (2 m n k / compute rate)^p]^(1/p)
+    }. Weights are read once whatever the number of rows. k w is the walk of one block through the
+    input features: a matrix too narrow to fill the device is no faster for being small. f(m) is
+    measured, 1 for most devices: what tiles and waves add at some numbers of rows.
     """
     moved, flop = gemm_work(
         rows=rows,
@@ -106,10 +113,15 @@ def gemm(
         weight_bytes=weight_bytes,
         activation_bytes=activation_bytes,
     )
-    memory_s, compute_s = smooth_roofline(
-        moved / rates.bytes_per_s, flop / rates.flop_per_s, rates.sharpness
+    read_s, walk_s = smooth_roofline(
+        moved / rates.bytes_per_s, in_features * rates.per_in_feature_s, rates.sharpness
     )
-    return Cost(memory_s=memory_s, compute_s=compute_s, host_s=rates.launch_s)
+    memory_s, compute_s = smooth_roofline(read_s + walk_s, flop / rates.flop_per_s, rates.sharpness)
+    cost = Cost(memory_s=memory_s, compute_s=compute_s, host_s=rates.launch_s)
+    if len(rates.factor) == 1:
+        return cost
+    logarithm = np.log(np.maximum(rows, 1.0))
+    return cost.times(np.interp(logarithm, np.log(rates.factor_rows), rates.factor))
 
 
 def decode_attention(
@@ -274,6 +286,7 @@ def moe_layer(
     weight_bytes: float,
     expert_groups: float,
     rates: MoeRates,
+    matrices: float = 3.0,
 ) -> Cost:
     """Run the routed experts of one layer.
 
@@ -303,7 +316,7 @@ def moe_layer(
         / expert_groups
     )
     routed = rows * topk / expert_groups
-    expert_params = 3.0 * hidden_size * intermediate_size
+    expert_params = matrices * hidden_size * intermediate_size
     moved = active * expert_params * weight_bytes + routed * (
         4.0 * hidden_size + 6.0 * intermediate_size
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -46,9 +47,31 @@ def parse(record: type[R], data: Any, *, what: str) -> R:
         What is being read, for the message: a file name, or 'scenario'.
     """
     try:
-        return record.model_validate(data)
+        result = record.model_validate(data)
     except ValidationError as error:
         raise InputError(f"{what}: {_one_line(error, record)}") from error
+    for path, value in _bools_as_numbers(data, result):
+        raise InputError(
+            f"{what}: {path}: got {str(value).lower()}, a truth value; input should be a number"
+        )
+    return result
+
+
+def _bools_as_numbers(data: Any, result: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield what was true or false in the input and has become 1 or 0.
+
+    pydantic takes them for numbers unless it is told, field by field, to take no 3.0 for 3 either.
+    """
+    if isinstance(data, bool):
+        if isinstance(result, int | float) and not isinstance(result, bool):
+            yield path, data
+    elif isinstance(data, Mapping):
+        for key, value in data.items():
+            inside = result.get(key) if isinstance(result, Mapping) else getattr(result, key, None)
+            yield from _bools_as_numbers(value, inside, f"{path}.{key}" if path else str(key))
+    elif isinstance(data, list | tuple) and isinstance(result, list | tuple):
+        for value, inside in zip(data, result, strict=False):
+            yield from _bools_as_numbers(value, inside, path)
 
 
 def _one_line(error: ValidationError, record: type[BaseModel]) -> str:

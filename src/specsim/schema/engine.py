@@ -30,6 +30,16 @@ class EngineConstants(Record):
     per_sequence_host_us: Range = Field(description="host time per running sequence and step")
     speculative_host_ms: Range = Field(description="added per step with speculation on")
     draft_host_ms: Range = Field(description="per drafter pass, launched as graphs")
+    draft_host_ms_by_method: dict[str, Range] = Field(
+        default_factory=dict, description="the same for methods that differ"
+    )
+    speculative_per_sequence_host_us_by_method: dict[str, Range] = Field(
+        default_factory=dict, description="the same for methods that differ"
+    )
+    tree_pass_host_ms: Range = Field(
+        default=Range(value=0.0, low=0.0, high=0.0),
+        description="added per drafter pass where a tree is drafted",
+    )
     ngram_host_ms: Range = Field(description="proposing by prompt lookup, per step")
     suffix_host_ms: Range = Field(description="proposing from the suffix tree, per step")
     eager_layer_us: Range = Field(description="launch time per layer where no graph covers it")

@@ -39,6 +39,9 @@ class General(Record):
     small_kernel_growth_us: SourcedRange = Field(
         description="per row and layer, up to 128 rows: small kernels before they fill the device"
     )
+    linear_small_kernels_us: SourcedRange = Field(
+        description="convolution, gates and norms around a recurrent layer, per layer"
+    )
     draft_scale: SourcedRange = Field(description="factor on the drafter's time")
     discrepancy_measured: SourcedRange = Field(
         description="relative spread of the speedup beyond its parameters, kernels measured"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specsim.schema.base import Confidence, KvDtype, Record, WeightDtype
 
@@ -107,6 +107,7 @@ class Moe(Record):
     intermediate_size: int = Field(gt=0, description="of one routed expert")
     shared_intermediate_size: int = Field(default=0, ge=0, description="of all shared experts")
     shared_gate: bool = Field(default=False, description="a scalar gate on the shared expert")
+    gated: bool = Field(default=True, description="three matrices per expert (SwiGLU), else two")
     expert_bias: bool = False
     router_bias: bool = False
 
@@ -142,6 +143,12 @@ class ModelSpec(Record):
     weight_dtype: WeightDtype = Field(default="bf16", description="of the checkpoint")
     expert_dtype: WeightDtype | None = Field(
         default=None, description="of the routed experts, where it differs from weight_dtype"
+    )
+    attention_dtype: WeightDtype | None = Field(
+        default=None, description="of the mixers' matrices, where it differs from weight_dtype"
+    )
+    weight_block: bool = Field(
+        default=False, description="fp8 weights scaled by block of 128 x 128"
     )
     kv_dtype: KvDtype | None = Field(default=None, description="where the checkpoint fixes it")
     n_mtp_layers: int = Field(default=0, ge=0, description="MTP layers in the checkpoint")
@@ -189,3 +196,9 @@ class DrafterSpec(Record):
     confidence: Confidence = "high"
     source: str = ""
     note: str = ""
+
+    @model_validator(mode="after")
+    def _medusa_has_heads(self) -> DrafterSpec:
+        if self.kind == "medusa" and self.n_medusa_heads == 0:
+            raise ValueError("a medusa drafter needs n_medusa_heads, the number of its heads")
+        return self

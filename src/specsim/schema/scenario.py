@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from specsim.schema.base import KvDtype, Record, WeightDtype
 from specsim.schema.speculation import Speculation
 
 EngineName = Literal["vllm", "sglang", "tensorrt-llm"]
+MAX_LOADS = 1000
+"""Most loads of one prediction: each is a row of the answer."""
 DEFAULT_CONCURRENCY: tuple[float, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -48,6 +50,31 @@ class EngineSettings(Record):
     speculative_host_ms: float | None = Field(default=None, ge=0)
     draft_host_ms: float | None = Field(default=None, ge=0)
 
+    @field_validator("version", mode="before")
+    @classmethod
+    def _version_as_text(cls, value: object) -> object:
+        """Take a version that lost its quotes: 0.33 is still 0.33, but 0.10 has become 0.1."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return value
+        text = str(value)
+        if isinstance(value, float) and len(text.partition(".")[2]) == 1:
+            raise ValueError(
+                f"as a number {text} and {text}0 are the same; put the version in quotes: "
+                f"'{text}' or '{text}0'"
+            )
+        return text
+
+    @model_validator(mode="after")
+    def _batch_within_tokens(self) -> EngineSettings:
+        tokens, seqs = self.max_num_batched_tokens, self.max_num_seqs
+        # vLLM's own check and words (config/scheduler.py); SGLang's chunk is of prompts only.
+        if self.name == "vllm" and tokens is not None and seqs is not None and tokens < seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({tokens}) must be greater than or equal to "
+                f"max_num_seqs ({seqs})"
+            )
+        return self
+
 
 class Workload(Record):
     """What is asked."""
@@ -81,8 +108,18 @@ class Workload(Record):
 class Load(Record):
     """Either requests kept in the system, or requests arriving per second."""
 
-    concurrency: tuple[float, ...] | None = Field(default=None, min_length=1)
-    request_rate: tuple[float, ...] | None = Field(default=None, min_length=1)
+    concurrency: tuple[float, ...] | None = Field(default=None, description="[requests]")
+    request_rate: tuple[float, ...] | None = Field(default=None, description="[requests/s]")
+
+    @field_validator("concurrency", "request_rate", mode="before")
+    @classmethod
+    def _some_but_not_too_many(cls, value: object) -> object:
+        if isinstance(value, list | tuple):
+            if not value:
+                raise ValueError("there is no load in it; give at least one, such as [1, 8, 64]")
+            if len(value) > MAX_LOADS:
+                raise ValueError(f"that is {len(value)} loads; give at most {MAX_LOADS}")
+        return value
 
     @model_validator(mode="after")
     def _one_kind(self) -> Load:
@@ -106,3 +143,15 @@ class Scenario(Record):
     speculation: Speculation = Speculation()
     workload: Workload = Workload()
     load: Load = Load(concurrency=DEFAULT_CONCURRENCY)
+
+    @model_validator(mode="after")
+    def _step_holds_a_draft(self) -> Scenario:
+        k, tokens = self.speculation.num_speculative_tokens, self.engine.max_num_batched_tokens
+        if self.speculation.method == "none" or k is None or tokens is None:
+            return self
+        if self.engine.name == "vllm" and tokens < k + 1:
+            raise ValueError(
+                f"engine.max_num_batched_tokens ({tokens}) must be at least "
+                f"speculation.num_speculative_tokens + 1 ({k + 1}): one request's step"
+            )
+        return self

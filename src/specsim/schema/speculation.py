@@ -67,11 +67,26 @@ class Acceptance(Record):
         return self
 
 
+MAX_TREE_TOKENS = 512
+"""Most tokens of one tree: published ones verify up to 64 (SGLang), 512 leaves room."""
+
+
 class Tree(Record):
     """Tree drafting (SGLang): `num_draft_tokens` includes the root and is what is verified."""
 
-    topk: int = Field(gt=0, description="branches per drafting step")
-    num_draft_tokens: int = Field(gt=1, description="tokens verified per sequence, root included")
+    topk: int = Field(gt=0, le=MAX_TREE_TOKENS, description="branches per drafting step")
+    num_draft_tokens: int = Field(
+        gt=1, le=MAX_TREE_TOKENS, description="tokens verified per sequence, root included"
+    )
+
+    def most_tokens(self, depth: int) -> int:
+        """Return the size of the full tree of this depth, root included: sum of topk^i."""
+        size = 0
+        for level in range(depth + 1):
+            size += self.topk**level
+            if size >= MAX_TREE_TOKENS:
+                return MAX_TREE_TOKENS
+        return size
 
 
 class Speculation(Record):
@@ -104,6 +119,13 @@ class Speculation(Record):
                 f"tree.num_draft_tokens ({self.tree.num_draft_tokens}) must be at least "
                 f"num_speculative_tokens + 1 ({k + 1})"
             )
+        if self.tree is not None and k is not None:
+            most = self.tree.most_tokens(k)
+            if self.tree.num_draft_tokens > most:
+                raise ValueError(
+                    f"tree.num_draft_tokens ({self.tree.num_draft_tokens}) is above {most}, all "
+                    f"tokens of a tree of topk {self.tree.topk} and depth {k}, root included"
+                )
         given = self.acceptance
         if given is not None and given.length is not None and k is not None:
             k = given.measured_at_k or k

@@ -19,6 +19,7 @@ from specsim.analysis.resolve import Deployment, resolve
 from specsim.analysis.serving import Service, closed_loop
 from specsim.catalog.case import case_points
 from specsim.errors import SpecsimError
+from specsim.physics.step import target_pass
 from specsim.schema.case import Case, CasePoint
 from specsim.schema.scenario import Scenario
 from specsim.schema.validation import ArmCheck, CaseCheck, CurveCheck, PointCheck, SweepCheck
@@ -84,11 +85,33 @@ def _check_group(
     loads = np.array([_load(s) for _, _, s in group], dtype=float)
     try:
         deployment = resolve(scenario, search=search)
+        if group[0][1].tokens_in_step is not None:
+            return [_pass(i, point, deployment) for i, point, _ in group]
         arms = _predict(deployment, loads, n_samples)
     except SpecsimError as error:
         return [_failed(i, point, s, str(error)) for i, point, s in group]
     k = deployment.num_speculative_tokens
     return [_point(i, j, point, loads[j], k, arms) for j, (i, point, _) in enumerate(group)]
+
+
+def _pass(index: int, point: CasePoint, deployment: Deployment) -> PointCheck:
+    """Compare one forward pass: `tokens_in_step` new tokens of max_num_seqs requests."""
+    assert point.tokens_in_step is not None
+    arm = baseline_arm(deployment)
+    sequences = float(deployment.max_num_seqs)
+    cost = target_pass(
+        arm.target,
+        arm.overheads,
+        sequences=sequences,
+        query_tokens=point.tokens_in_step / sequences,
+        context=deployment.scenario.workload.input_tokens,
+    )
+    measured = point.measured.baseline
+    checks: tuple[ArmCheck, ...] = ()
+    if measured is not None and measured.tpot_ms:
+        predicted = float(cost.total_s) / MILLI
+        checks = (ArmCheck("baseline", "tpot_ms", measured.tpot_ms, predicted),)
+    return PointCheck(index, None, dict(point.override), 0, None, None, None, None, checks, "")
 
 
 def _load(scenario: Scenario) -> float:

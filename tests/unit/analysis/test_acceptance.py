@@ -9,7 +9,7 @@ from specsim.analysis.acceptance import AcceptanceModel, acceptance_model
 from specsim.analysis.constants import Constants
 from specsim.catalog.engines import load_engine
 from specsim.catalog.scenario import load_scenario
-from specsim.errors import UsageError
+from specsim.errors import InputError, UsageError
 from specsim.schema.base import Range
 from specsim.schema.results import AcceptanceResult
 
@@ -66,6 +66,77 @@ def test_length_at_one_k_read_at_another_decays() -> None:
     mtp = model({"length": 3.3616}, method="mtp")
     conditional = mtp.positions(6)[1:] / mtp.positions(6)[:-1]
     assert conditional[1:] / conditional[:-1] == pytest.approx(0.94, abs=1e-6)
+
+
+EAGLE3: dict[str, Any] = {
+    "target": {"model": "llama-3.1-8b"},
+    "hardware": {"accelerator": "h100_sxm"},
+    "speculation": {
+        "method": "eagle3", "num_speculative_tokens": 5, "acceptance": {"length": 3.0},
+    },
+}  # fmt: skip
+
+
+def overridden(**changes: Any) -> AcceptanceModel:
+    """Return the model of EAGLE3 after overrides, as `--spec-tokens` and others make them."""
+    dotted = {f"speculation.{name.replace('__', '.')}": value for name, value in changes.items()}
+    scenario = load_scenario(EAGLE3, overrides=dotted)
+    k = scenario.speculation.num_speculative_tokens
+    assert k is not None
+    return acceptance_model(scenario, k=k, engine=load_engine("vllm", "0.25.1")[0])
+
+
+@pytest.mark.parametrize("given", [{"length": 3.0}, {"draft_acceptance_rate": 0.4}])
+def test_another_k_keeps_the_drafter(given: dict[str, Any]) -> None:
+    # Three tokens per step at k = 5 under the decay of EAGLE-3, .985 per position: a first rate of
+    # .7201; 1 + .7201 + .7201^2 x .985 + ...
+    a, d = 0.720137, 0.985
+    p = [a, a**2 * d, a**3 * d**3, a**4 * d**6, a**5 * d**10, a**6 * d**15, a**7 * d**21]
+    assert 1 + sum(p[:5]) == pytest.approx(3.0, abs=1e-5)
+    lengths = []
+    for k in (1, 2, 3, 5, 7):
+        found = overridden(acceptance=given)
+        if k != 5:
+            scenario = load_scenario(
+                load_scenario(EAGLE3, overrides={"speculation.acceptance": given}).model_dump(
+                    mode="json", exclude_none=True
+                ),
+                overrides={"speculation.num_speculative_tokens": k},
+            )
+            given_there = scenario.speculation.acceptance
+            assert given_there is not None
+            assert given_there.measured_at_k == 5
+            found = acceptance_model(scenario, k=k, engine=load_engine("vllm", "0.25.1")[0])
+        assert found.positions(k) == pytest.approx(p[:k], abs=1e-5)
+        lengths.append(found.result().acceptance_length)
+        carried = [w for w in found.warnings if "is known at k = 5" in w]
+        assert len(carried) == (k != 5)
+    assert lengths == pytest.approx([1 + sum(p[:k]) for k in (1, 2, 3, 5, 7)], abs=1e-5)
+
+
+def test_acceptance_given_with_a_new_k_is_of_that_k() -> None:
+    found = overridden(num_speculative_tokens=3, acceptance__length=2.4)
+    assert found.result().acceptance_length == pytest.approx(2.4)
+    assert found.warnings == ()
+
+
+def test_where_acceptance_was_measured_may_be_said() -> None:
+    found = overridden(
+        num_speculative_tokens=2, acceptance={"length": 3.0, "measured_at_k": 5}
+    )  # fmt: skip
+    assert found.result().acceptance_length == pytest.approx(2.2310, abs=1e-4)
+    with pytest.raises(InputError, match=r"length 4.5 is above num_speculative_tokens \+ 1 = 4"):
+        overridden(num_speculative_tokens=7, acceptance={"length": 4.5, "measured_at_k": 3})
+
+
+def test_a_law_or_a_list_of_acceptance_holds_at_any_k() -> None:
+    for given in ({"rate": 0.7}, {"per_position": (0.7, 0.5, 0.4, 0.3, 0.2)}):
+        scenario = load_scenario(
+            EAGLE3 | {"speculation": EAGLE3["speculation"] | {"acceptance": given}},
+            overrides={"speculation.num_speculative_tokens": 2},
+        )
+        assert scenario.speculation.acceptance is not None
+        assert scenario.speculation.acceptance.measured_at_k is None
 
 
 def test_a_list_is_carried_on_with_a_warning() -> None:

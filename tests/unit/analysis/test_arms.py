@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -210,6 +211,69 @@ def test_adaptive_verification_is_never_slower_per_token() -> None:
         speculative_arm(method("dspark")).step(loads, 512.0),
     )
     assert np.all(chosen.tokens / chosen.total.total_s >= fixed.tokens / fixed.total.total_s - 1e-9)
+
+
+@pytest.mark.parametrize("name", ["dspark", "eagle3"])
+def test_adaptive_verification_with_samples(name: str) -> None:
+    found = method(name, speculation__adaptive_verification=True)
+    loads = np.array([1.0, 64.0, 512.0])
+    step = speculative_arm(found, Constants(n_samples=16, seed=1)).step(loads, 512.0)
+    point = speculative_arm(found).step(loads, 512.0)
+    assert np.shape(step.total.total_s) == np.shape(step.verify_tokens) == (16, 3)
+    assert np.all(step.tokens <= step.verify_tokens + 1e-9)
+    assert np.all(np.diff(step.verify_tokens, axis=-1) <= 0)
+    assert np.median(step.total.total_s, axis=0) == pytest.approx(point.total.total_s, rel=0.15)
+
+
+def test_adaptive_verification_chooses_the_length_that_pays_best() -> None:
+    # By hand: the same drafts, verified to every length.
+    k = 7
+    loads = np.array([1.0, 64.0, 256.0, 512.0])
+    step = adaptive().step(loads, 512.0)
+    fixed = speculative_arm(method("dspark"))
+    # 1 + .7 + ... + .7^v tokens of v + 1 rows.
+    speeds = np.stack(
+        [
+            (1 - 0.7 ** (v + 1)) / 0.3
+            / replace(fixed, verify_tokens=1.0 + v).step(loads, 512.0).total.total_s
+            for v in range(k + 1)
+        ]
+    )  # fmt: skip
+    assert step.verify_tokens == pytest.approx(1.0 + np.argmax(speeds, axis=0))
+    assert step.tokens / step.total.total_s == pytest.approx(np.max(speeds, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [("dflash", True), ("dspark", True), ("p_eagle", False), ("eagle3", False), ("pard", False)],
+)
+def test_who_runs_its_layers_on_a_prompt(name: str, stored: bool) -> None:
+    found, _ = plan(name)
+    assert found.context_only is stored
+    if stored:
+        # Fusion, and keys and values of five layers.
+        assert len(found.context_gemms) == 6
+
+
+def test_prompts_of_a_block_drafter_skip_its_layers() -> None:
+    def prompt_s(name: str) -> float:
+        arm = speculative_arm(method(name))
+        with_prompt, without = (
+            arm.step(1.0, 512.0, prefill_tokens=tokens) for tokens in (8192.0, 0.0)
+        )
+        return float(with_prompt.draft.total_s - without.draft.total_s)
+
+    # Fusion of 20480 x 4096, and 2048 x 4096 in each of five layers: 2.06 TFLOP on 8192 tokens.
+    flop = 2 * 8192 * (20480 * 4096 + 5 * 2048 * 4096)
+    assert 1.0 < prompt_s("dspark") / (flop / 989e12) < 1.6
+
+
+@pytest.mark.parametrize("tokens", [512, 2048, 8192])
+def test_prompts_cost_a_step_their_flop(tokens: int) -> None:
+    # 15 GFLOP a token for the 7.5 G weights of Llama-3.1-8B; beside them attention and the bytes.
+    arm = baseline_arm(deployment())
+    one = float(arm.step(0.0, 1.0, prefill_tokens=float(tokens)).total.total_s)
+    assert one > tokens * 2 * 6.98e9 / 989.4e12
 
 
 def test_samples_stand_on_a_leading_axis() -> None:

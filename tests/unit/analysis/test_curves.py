@@ -8,7 +8,7 @@ import pytest
 from specsim.analysis.constants import Constants
 from specsim.analysis.curves import Pair, pair, service_at_rates
 from specsim.analysis.resolve import resolve
-from specsim.analysis.serving import open_loop
+from specsim.analysis.serving import closed_loop, open_loop
 from specsim.catalog.scenario import load_scenario
 
 BASE: dict[str, Any] = {
@@ -74,6 +74,91 @@ def test_open_loop_compares_time_per_token() -> None:
     on, _ = service_at_rates(both.speculative, both.workload, rates)
     assert both.speedup(rates) == pytest.approx(off.tpot_s / on.tpot_s)
     assert off.output_tokens_per_s == pytest.approx([256.0, 2560.0])
+
+
+def test_answers_of_one_token_are_compared_by_the_first() -> None:
+    both = arms({"load.request_rate": (1.0,), "workload.output_tokens": 1})
+    rates = np.array([1.0, 20.0, 60.0])
+    off, _ = service_at_rates(both.baseline, both.workload, rates)
+    on, _ = service_at_rates(both.speculative, both.workload, rates)
+    assert both.speedup(rates) == pytest.approx(off.ttft_s / on.ttft_s)
+    # Nothing is decoded, so that a drafter only adds its prefill.
+    assert np.all(both.speedup(rates) < 1.0)
+
+
+def flop_per_s(both: Pair, requests_per_s: float) -> float:
+    """Return the FLOP of serving: two per weight and token."""
+    workload = both.workload
+    tokens = workload.input_tokens + workload.output_tokens - 1
+    return 2 * 8.03e9 * tokens * requests_per_s
+
+
+@pytest.mark.parametrize("input_tokens", [16, 512, 4000])
+@pytest.mark.parametrize("output_tokens", [1, 2, 8])
+def test_no_load_beats_the_device(input_tokens: int, output_tokens: int) -> None:
+    both = arms(
+        {"workload.input_tokens": input_tokens, "workload.output_tokens": output_tokens,
+         "engine.max_num_seqs": 1024}
+    )  # fmt: skip
+    loads = np.array([1.0, 16.0, 64.0, 256.0, 1024.0])
+    for arm in (both.baseline, both.speculative):
+        served = closed_loop(arm, both.workload, loads).output_tokens_per_s / output_tokens
+        # H100: 989 TFLOP/s of bf16.
+        assert max(flop_per_s(both, float(rate)) for rate in served) < 989.4e12
+        largest = float(np.max(open_loop(arm, both.workload).largest_stable_rate))
+        assert flop_per_s(both, largest) < 989.4e12
+        # And neither wastes it: prompts fill their steps.
+        assert flop_per_s(both, largest) > 0.5 * 989.4e12
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "tp"), [("qwen3-4b", "h200_sxm", 1), ("llama-3.1-8b", "h200_sxm", 4)]
+)
+def test_graphs_are_never_slower_than_none(model: str, gpu: str, tp: int) -> None:
+    shape = {
+        "target.model": model, "hardware.accelerator": gpu, "hardware.tensor_parallel_size": tp,
+        "speculation.method": "ngram", "speculation.drafter": None, "engine.max_num_seqs": 1024,
+    }  # fmt: skip
+    loads = np.array([64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0])
+    captured, eager = arms(shape), arms(shape | {"engine.cuda_graphs": False})
+    for a, b in (
+        (captured.baseline, eager.baseline), (captured.speculative, eager.speculative),
+    ):  # fmt: skip
+        with_graphs = closed_loop(a, captured.workload, loads)
+        without = closed_loop(b, eager.workload, loads)
+        assert np.all(with_graphs.output_tokens_per_s >= without.output_tokens_per_s * (1 - 1e-9))
+        assert np.all(with_graphs.tpot_s <= without.tpot_s * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("input_tokens", [512, 4000])
+def test_waiting_is_in_the_first_token_not_in_the_next(input_tokens: int) -> None:
+    both = arms({"workload.input_tokens": input_tokens, "workload.output_tokens": 2})
+    loads = np.array([64.0])
+    for arm in (both.baseline, both.speculative):
+        served = closed_loop(arm, both.workload, loads)
+        full_s = arm.step(
+            64.0, input_tokens + 1.0, prefill_tokens=8192.0,
+            prefill_sequences=8192.0 / input_tokens,
+        ).total.total_s  # fmt: skip
+        assert float(served.tpot_s[0]) <= float(np.ravel(full_s)[0]) * (1 + 1e-9)
+        # Little: 64 in the system; what is not in the second token is before the first.
+        in_system_s = 64 / float(served.output_tokens_per_s[0] / 2)
+        assert float(served.ttft_s[0]) == pytest.approx(
+            in_system_s - float(served.tpot_s[0]), rel=0.05
+        )
+
+
+def test_verified_rows_take_room_from_the_batch() -> None:
+    # 2048 tokens a step: 2048 requests off, 2048 / 16 with 15 drafts each.
+    both = arms(
+        {"engine.max_num_batched_tokens": 2048, "engine.max_num_seqs": 1024,
+         "speculation.num_speculative_tokens": 15}
+    )  # fmt: skip
+    loads = np.array([1000.0])
+    on = closed_loop(both.speculative, both.workload, loads)
+    assert float(on.batch[0]) == 128.0
+    assert on.limited_by[0] == "max_num_seqs"
+    assert float(closed_loop(both.baseline, both.workload, loads).batch[0]) > 500
 
 
 def test_a_rate_that_only_one_arm_serves() -> None:

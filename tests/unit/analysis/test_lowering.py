@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 
 from specsim.analysis.constants import Constants
-from specsim.analysis.lowering import Rank, drafter_network, per_token_gemms, target_network
+from specsim.analysis.lowering import (
+    Rank,
+    context_gemms,
+    drafter_network,
+    per_token_gemms,
+    target_network,
+)
 from specsim.catalog.hardware import load_hardware
 from specsim.catalog.models import load_drafter, load_model
 from specsim.physics.forward import LinearState, Network, SoftmaxAttention
@@ -30,11 +36,18 @@ def target(
     )
 
 
-def head_of(name: str, tp: int = 1) -> tuple[DrafterSpec, Network | None]:
+def head_of(
+    name: str, tp: int = 1, target_tp: int | None = None
+) -> tuple[DrafterSpec, Network | None]:
     drafter = load_drafter(name)
     assert isinstance(drafter, DrafterSpec)
     network = drafter_network(
-        drafter, rank(tp=tp), weight_dtype="bf16", expert_dtype="bf16", kv_dtype="bf16"
+        drafter,
+        rank(tp=tp),
+        target_rank=rank(tp=target_tp or tp),
+        weight_dtype="bf16",
+        expert_dtype="bf16",
+        kv_dtype="bf16",
     )
     return drafter, network
 
@@ -117,15 +130,16 @@ def test_experts_are_cut_or_spread() -> None:
     spread = target("qwen3-235b-a22b", tp=8, expert_parallel=True).layers[0].experts
     assert cut is not None
     assert spread is not None
-    assert (cut.intermediate_size, cut.expert_groups, cut.exchange_s) == (1536 / 8, 1.0, 0.0)
+    assert (cut.intermediate_size, cut.expert_groups) == (1536 / 8, 1.0)
     assert (spread.intermediate_size, spread.expert_groups) == (1536.0, 8.0)
-    # Dispatch and combine of DeepEP: some 25 us on H100.
-    assert spread.exchange_s == pytest.approx(25e-6, rel=0.1)
 
 
 def test_two_collectives_per_layer() -> None:
     assert [layer.all_reduces for layer in target("llama-3.1-70b", tp=4).layers] == [2.0]
-    assert {layer.all_reduces for layer in target("deepseek-v3", tp=8).layers} == {2.0}
+    # Spread experts keep the sum: vLLM exchanges tokens with data parallelism only.
+    for spread in (False, True):
+        layers = target("deepseek-v3", tp=8, expert_parallel=spread).layers
+        assert {layer.all_reduces for layer in layers} == {2.0}
 
 
 def test_measured_collectives_add_the_wait_of_ranks() -> None:
@@ -168,6 +182,83 @@ def test_eagle_heads_share_or_own_their_vocabulary() -> None:
     assert eagle3.head is not None
     assert eagle3.head.vocab_size == 32000
     assert [(g.out_features, g.in_features) for g in eagle3.before] == [(4096, 3 * 4096)]
+
+
+def test_ranks_split_the_columns_of_a_head_and_sample_all_of_it() -> None:
+    head = target("llama-3.1-8b", tp=4).head
+    assert head is not None
+    assert (head.gemm.out_features, head.vocab_size) == (128256 / 4, 128256)
+    # fp32 logits are read, written and read again.
+    assert head.bytes_per_logit == 3 * 4
+
+
+def test_drafters_take_the_likeliest_of_16_bit_logits() -> None:
+    _, eagle = head_of("eagle-llama3-8b")
+    assert eagle is not None
+    assert eagle.head is not None
+    assert eagle.head.bytes_per_logit == 2
+    small = target_network(
+        load_model("llama-3.2-1b"), rank(), weight_dtype="bf16", expert_dtype="bf16",
+        kv_dtype="bf16", drafts=True,
+    ).head  # fmt: skip
+    assert small is not None
+    assert small.bytes_per_logit == 2
+
+
+def test_a_shared_head_stays_on_the_ranks_of_the_target() -> None:
+    _, whole = head_of("eagle-llama3-70b")
+    _, one_of_four = head_of("eagle-llama3-70b", tp=1, target_tp=4)
+    assert whole is not None
+    assert one_of_four is not None
+    assert one_of_four.head is not None
+    assert one_of_four.head.gemm.out_features == 128256 / 4
+    # Its own layer is on one rank: all weights but three quarters of the head.
+    assert weights(whole) - weights(one_of_four) == 3 / 4 * 128256 * 8192
+
+
+def test_a_head_of_its_own_moves_with_the_drafter() -> None:
+    _, eagle3 = head_of("eagle3-llama3.3-70b", tp=1, target_tp=4)
+    assert eagle3 is not None
+    assert eagle3.head is not None
+    assert eagle3.head.gemm.out_features == 32000
+
+
+def test_pooling_of_compressed_layers_is_computed() -> None:
+    # DeepSeek-V4: layers without, with 4 and with 128 tokens per entry.
+    none, four, many = (
+        sum(g.out_features * g.in_features for g in layer.gemms)
+        for layer in target("deepseek-v4-flash").layers
+    )
+    # A value and a gate of 512 each from 4096 features, a position per token and a norm.
+    assert many - none == pytest.approx(2 * 4096 * 512 + 128 * 512 + 512)
+    # Groups of four overlap: twice as wide; and the index (queries of 64 heads from 1024, a key
+    # and weights).
+    index = 1024 * 64 * 128 + 4096 * (128 + 64)
+    assert four - none >= 2 * 4096 * 1024 + 4 * 1024 + 512 + index
+    # In 16 bit, whatever the rest is in, and whole on every rank.
+    for tp in (1, 8):
+        gemms = target("deepseek-v4-flash", tp=tp).layers[2].gemms
+        pooled = next(g for g in gemms if g.out_features * g.in_features == 4260352)
+        assert pooled.weight_bytes == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "tp", "shapes"),
+    [
+        # Hidden states of the target's layers into one; keys and values of 8 heads of 128.
+        ("dflash-qwen3.6-27b", 1, [(5120, 25600)] + 5 * [(2 * 8 * 128, 5120)]),
+        ("dspark-qwen3-8b", 1, [(4096, 20480)] + 5 * [(2 * 8 * 128, 4096)]),
+        ("dspark-qwen3-8b", 4, [(4096, 20480)] + 5 * [(2 * 2 * 128, 4096)]),
+        ("dspark-qwen3-8b", 16, [(4096, 20480)] + 5 * [(2 * 128, 4096)]),
+    ],
+)
+def test_a_block_drafter_stores_keys_and_values_of_a_prompt(
+    name: str, tp: int, shapes: list[tuple[int, int]]
+) -> None:
+    drafter = load_drafter(name)
+    assert isinstance(drafter, DrafterSpec)
+    found = context_gemms(drafter, rank(tp=tp), weight_dtype="bf16")
+    assert [(g.out_features, g.in_features) for g in found] == shapes
 
 
 def test_a_first_generation_head_is_mostly_vocabulary() -> None:

@@ -225,7 +225,108 @@ def test_limits_are_warned_of() -> None:
                               "engine.max_num_seqs": 256, "engine.max_model_len": 8192,
                               "load.concurrency": (1, 256)}))  # fmt: skip
     assert any("the KV cache holds" in w for w in found.warnings)
-    assert any("runs without CUDA graphs" in w for w in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "slower"),
+    [
+        # A layer of 516 rows on four H200 takes less than its launches, on one L4 far more.
+        ({"hardware.accelerator": "h200_sxm", "hardware.tensor_parallel_size": 4}, True),
+        ({"hardware.accelerator": "l4", "target.weight_dtype": "fp8",
+          "engine.max_model_len": 8192, "workload.input_tokens": 64,
+          "workload.output_tokens": 64}, False),
+        # Graphs of 2048 rows cover all loads; nothing is captured at all.
+        ({"hardware.accelerator": "h200_sxm", "hardware.tensor_parallel_size": 4,
+          "engine.max_graph_tokens": 2048}, False),
+        ({"hardware.accelerator": "h200_sxm", "hardware.tensor_parallel_size": 4,
+          "engine.cuda_graphs": False}, False),
+        ({"hardware.accelerator": "h200_sxm", "hardware.tensor_parallel_size": 4,
+          "load.concurrency": (1, 128)}, False),
+    ],
+)  # fmt: skip
+def test_the_end_of_graphs_is_warned_of_where_it_costs(
+    overrides: dict[str, Any], slower: bool
+) -> None:
+    found = predict(scenario({"load.concurrency": (1, 512)} | overrides))
+    cliff = [w for w in found.warnings if "launched without CUDA graphs, which is slower" in w]
+    assert len(cliff) == slower
+    if slower:
+        # 512 rows, four a request.
+        assert cliff[0].startswith("above 128 requests a speculative step has more than 512 tokens")
+
+
+def test_what_does_not_start_comes_first() -> None:
+    found = predict(scenario({"hardware.accelerator": "l4", "engine.max_num_seqs": 8,
+                              "load.concurrency": (1,)}))  # fmt: skip
+    assert found.warnings[0].startswith("vLLM does not start")
+    assert found.verdict.reason.endswith("; as written vLLM does not start: see the first warning")
+
+
+def test_memory_of_a_drafter_of_unknown_acceptance() -> None:
+    unknown = load_scenario(BASE, overrides={"speculation.acceptance": None})
+    assert kv_result(unknown) == kv_result(scenario())
+    with pytest.raises(UsageError, match="acceptance is not given"):
+        predict(unknown)
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "drafter", "k"),
+    [
+        ("qwen3-8b", "dspark", "dspark-qwen3-8b", 7),
+        ("llama-3.1-8b", "eagle3", "eagle3-llama3.1-8b", 5),
+    ],
+)
+def test_adaptive_verification(model: str, method: str, drafter: str, k: int) -> None:
+    fixed = {
+        "target.model": model, "speculation.method": method, "speculation.drafter": drafter,
+        "speculation.num_speculative_tokens": k, "speculation.acceptance": {"rate": 0.7},
+    }  # fmt: skip
+    chosen = predict(scenario(fixed | {"speculation.adaptive_verification": True}))
+    for a, b in zip(chosen.points, predict(scenario(fixed)).points, strict=True):
+        assert a.speedup is not None
+        assert a.speedup_low is not None
+        assert a.speedup_high is not None
+        assert a.speedup >= (b.speedup or 0.0) - 1e-9
+        assert a.speedup_low < a.speedup < a.speedup_high
+    rows = [p.speculative.verify_tokens for p in chosen.points if p.speculative]
+    assert rows[0] == k + 1
+    assert rows[-1] < k + 1
+
+
+def test_medusa_is_never_told_to_draft_more_than_its_heads() -> None:
+    found = predict(
+        scenario(
+            {"target.model": "vicuna-7b-v1.3", "engine.version": "0.17.1",
+             "speculation.method": "medusa", "speculation.drafter": "medusa-vicuna-7b-5-heads",
+             "speculation.acceptance": {"rate": 0.99}, "load.concurrency": (1,),
+             "workload.input_tokens": 256}
+        )
+    )  # fmt: skip
+    assert [row.k for row in found.best_k] == [5]
+
+
+def test_loads_that_off_cannot_serve_have_no_break_even() -> None:
+    found = predict(scenario({"load.request_rate": (1.0, 500.0)}))
+    assert [row.load for row in found.break_even] == [1.0]
+    assert [row.load for row in found.best_k] == [1.0]
+    nobody = predict(scenario({"load.request_rate": (500.0,)}))
+    assert (nobody.break_even, nobody.best_k) == ((), ())
+    assert "500 requests/s overload a replica either way" in nobody.verdict.reason
+
+
+def test_provenance_says_what_was_used() -> None:
+    found = predict(
+        scenario({"target.model": "gpt-oss-20b", "speculation.method": "ngram",
+                  "speculation.drafter": None, "load.concurrency": (1,)})
+    ).provenance  # fmt: skip
+    assert found["expert_dtype"] == "mxfp4"
+    used = {name for name, block in found["constants"].items() if block["used"]}
+    assert used == {
+        "gemm.bf16", "decode_attention.bf16", "moe.mxfp4", "prefill_attention", "elementwise",
+    }  # fmt: skip
+    assert {"all_reduce.2", "linear_attention", "mla_attention"} <= set(found["constants"]) - used
+    assert found["price"]["usd_per_gpu_hour"] == 3.43
+    assert found["price"]["source"]
 
 
 def test_scenario_is_given_back_with_every_default(answer: Prediction) -> None:

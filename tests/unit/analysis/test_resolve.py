@@ -29,6 +29,12 @@ BASE: dict[str, Any] = {
 }  # fmt: skip
 
 
+MEDUSA: dict[str, Any] = {
+    "target.model": "vicuna-7b-v1.3", "engine.version": "0.17.1", "speculation.method": "medusa",
+    "speculation.drafter": "medusa-vicuna-7b-5-heads",
+}  # fmt: skip
+
+
 def resolved(overrides: dict[str, Any] | None = None) -> Deployment:
     return resolve(load_scenario(BASE, overrides=overrides or {}))
 
@@ -97,6 +103,39 @@ def test_no_drafter_of_the_method() -> None:
 def test_no_speculation_needs_no_acceptance() -> None:
     found = resolve(load_scenario({"target": BASE["target"], "hardware": BASE["hardware"]}))
     assert (found.method, found.num_speculative_tokens, found.acceptance) == ("none", 0, None)
+
+
+def test_memory_needs_no_acceptance() -> None:
+    unknown = {"speculation.acceptance": None}
+    found = resolve(load_scenario(BASE, overrides=unknown), for_memory=True)
+    assert found.acceptance is None
+    assert (found.method, found.num_speculative_tokens) == ("eagle3", 3)
+    assert resolve(load_scenario(BASE), for_memory=True).acceptance is not None
+    assert "acceptance is not given" in error(UsageError, unknown)
+
+
+@pytest.mark.parametrize(("asked", "k"), [(None, 5), (1, 1), (5, 5)])
+def test_medusa_drafts_up_to_its_heads(asked: int | None, k: int) -> None:
+    found = resolved(MEDUSA | {"speculation.num_speculative_tokens": asked})
+    assert found.num_speculative_tokens == k
+
+
+def test_medusa_has_no_more_heads() -> None:
+    message = error(UsageError, MEDUSA | {"speculation.num_speculative_tokens": 6})
+    assert message.endswith("drafts at most 5 tokens per step, got 6")
+
+
+def test_constants_that_a_deployment_uses() -> None:
+    dense = resolved().used_blocks
+    assert {"elementwise", "prefill_attention"} < set(dense)
+    assert not any("moe" in name or "all_reduce" in name for name in dense)
+    mixture = resolved(
+        {"target.model": "qwen3-30b-a3b", "hardware.tensor_parallel_size": 2,
+         "speculation.method": "ngram", "speculation.drafter": None}
+    ).used_blocks  # fmt: skip
+    assert "all_reduce.2" in mixture
+    assert any("moe" in name for name in mixture)
+    assert set(resolved().assumed_blocks) <= set(dense)
 
 
 def test_borrowed_constants_are_said() -> None:

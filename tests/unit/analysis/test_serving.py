@@ -14,8 +14,6 @@ from specsim.analysis.serving import (
     largest_batch,
     mean_context,
     open_loop,
-    prefill,
-    throughput_speedup,
 )
 from specsim.physics.cost import Cost
 from specsim.schema.scenario import Workload
@@ -33,12 +31,16 @@ class Cache:
 
 @dataclass
 class Line:
-    """A step takes `fixed_s` + `per_sequence_s` per sequence + `per_prompt_token_s` per token."""
+    """A step takes `fixed_s` + `per_sequence_s` per sequence + `per_prompt_token_s` per token.
+
+    A prompt's token may cost `per_score_s` for each token before it.
+    """
 
     fixed_s: float = 10e-3
     per_sequence_s: float = 0.1e-3
     per_prompt_token_s: float = 20e-6
-    tokens: float = 1.0
+    per_score_s: float = 0.0
+    tokens_per_step: float = 1.0
     verify_tokens: float = 1.0
     prefill_tokens: float = 1000.0
     cached_tokens: float = 0.0
@@ -48,18 +50,22 @@ class Line:
     budget: Cache = field(default_factory=Cache)
 
     def step(
-        self, sequences: Any, context: Any, *, prefill_tokens: Any = 0.0, prefill_context: Any = 0.0
+        self,
+        sequences: Any,
+        context: Any,
+        *,
+        prefill_tokens: Any = 0.0,
+        prefill_context: Any = 0.0,
+        prefill_sequences: Any = 1.0,
     ) -> StepTime:
+        seen = prefill_context + 0.5 * prefill_tokens / prefill_sequences
         time_s = (
             self.fixed_s
             + self.per_sequence_s * np.asarray(sequences, dtype=float)
-            + self.per_prompt_token_s * prefill_tokens
+            + (self.per_prompt_token_s + self.per_score_s * seen) * prefill_tokens
         )
         total = Cost(memory_s=time_s)
-        return StepTime(total, Cost(), total, Cost(), self.tokens, self.verify_tokens)
-
-    def prefill_step(self, sequences: Any, context: Any, *, tokens: Any, offset: Any) -> Any:
-        return self.step(sequences, context, prefill_tokens=tokens).total.total_s
+        return StepTime(total, Cost(), total, Cost(), self.tokens_per_step, self.verify_tokens)
 
 
 def arm(**changes: Any) -> Any:
@@ -70,25 +76,22 @@ def test_mean_context_is_the_prompt_and_half_the_answer() -> None:
     assert mean_context(CHAT) == 1100.5
 
 
-def test_one_prompt_by_hand() -> None:
-    # 9 others riding along: 10 ms + .9 ms + 20 ms; without the prompt a step of ten takes 11 ms.
-    found = prefill(arm(), CHAT, 10.0, 11e-3)
-    assert float(found.own_s) == pytest.approx(30.9e-3)
-    assert float(found.excess_s) == pytest.approx(19.9e-3)
-
-
 def test_a_prompt_is_cut_into_what_decodes_leave() -> None:
-    # 512 - 4 x 28 = 400 tokens of room: 1000 tokens in three chunks.
+    # 512 - 4 x 28 = 400 tokens of room: 1000 tokens in three chunks, beside 27 others.
     narrow = arm(max_num_batched_tokens=512, verify_tokens=4.0)
-    found = prefill(narrow, CHAT, 28.0, narrow.step(28.0, 1.0).total.total_s)
+    served = closed_loop(narrow, CHAT, np.array([28.0]))
     mixed = 10e-3 + 27 * 0.1e-3 + 1000 / 3 * 20e-6
-    assert float(found.own_s) == pytest.approx(3 * mixed)
-    assert float(found.excess_s) == pytest.approx(3 * (mixed - 12.8e-3))
+    assert served.ttft_s == pytest.approx([3 * mixed + 12.8e-3 / 2])
+    # Equation (10): 84 chunks on 203 steps, each alone.
+    slot = 3 * mixed + 200 * 12.8e-3 + 27 * 3 * (mixed - 12.8e-3)
+    assert served.output_tokens_per_s == pytest.approx([28 * 201 / slot])
 
 
 def test_cached_prompts_cost_a_step() -> None:
-    found = prefill(arm(prefill_tokens=0.0), CHAT, 10.0, 11e-3)
-    assert (float(found.own_s), float(found.excess_s)) == (11e-3, 0.0)
+    # One prompt token in a step of nine others and it: 10.9 ms and 20 us.
+    served = closed_loop(arm(prefill_tokens=0.0), CHAT, np.array([10.0]))
+    assert served.ttft_s == pytest.approx([10.92e-3 + 11e-3 / 2])
+    assert served.output_tokens_per_s == pytest.approx([2010 / (10 * 10.92e-3 + 191 * 11e-3)])
 
 
 def test_closed_loop_by_hand() -> None:
@@ -103,14 +106,15 @@ def test_closed_loop_by_hand() -> None:
 
 
 def test_speculation_divides_the_steps() -> None:
-    off, on = arm(), arm(fixed_s=12e-3, tokens=2.5)
+    off, on = arm(), arm(fixed_s=12e-3, tokens_per_step=2.5)
     served = closed_loop(on, CHAT, np.array([1.0]))
     slot = 0.032 + 200 / 2.5 * 12.1e-3
     assert served.output_tokens_per_s == pytest.approx([201 / slot])
     assert served.tpot_s == pytest.approx([12.1e-3 / 2.5])
     assert served.itl_s == pytest.approx([12.1e-3])
     # Equation (10) at one request in flight.
-    speed = throughput_speedup(closed_loop(off, CHAT, np.array([1.0])), served)
+    plain = closed_loop(off, CHAT, np.array([1.0]))
+    speed = served.output_tokens_per_s / plain.output_tokens_per_s
     assert speed == pytest.approx([(0.030 + 200 * 10.1e-3) / slot])
 
 
@@ -119,8 +123,8 @@ def test_prefill_hides_the_gain_of_short_answers() -> None:
         workload = Workload(input_tokens=1000, output_tokens=output_tokens)
         loads = np.array([64.0])
         off = closed_loop(arm(), workload, loads)
-        on = closed_loop(arm(tokens=2.5), workload, loads)
-        return float(throughput_speedup(off, on)[0])
+        on = closed_loop(arm(tokens_per_step=2.5), workload, loads)
+        return float(np.asarray(on.output_tokens_per_s / off.output_tokens_per_s)[0])
 
     assert 1.0 < speed(16) < speed(64) < speed(2000) < 2.5
 
@@ -170,9 +174,12 @@ def test_burst_prefills_in_waves_and_decodes_undisturbed() -> None:
 
 
 def closed_form(rate: float, on: Line) -> tuple[float, float]:
-    """L = C1 / (1 - rate C2) for a step that is a line: batch and step time (theory 11)."""
-    steps = 200 / on.tokens
-    excess = 1000 * on.per_prompt_token_s - on.per_sequence_s
+    """L = C1 / (1 - rate C2) for a step that is a line: batch and step time (theory 11).
+
+    All of the batch decode beside a prompt, which is not one of them.
+    """
+    steps = 200 / on.tokens_per_step
+    excess = 1000 * on.per_prompt_token_s
     c1, c2 = steps * on.fixed_s, excess + steps * on.per_sequence_s
     latency = c1 / (1 - rate * c2)
     return rate * latency, latency / steps
@@ -181,8 +188,8 @@ def closed_form(rate: float, on: Line) -> tuple[float, float]:
 @pytest.mark.parametrize("rate", [2.0, 4.0, 10.0, 20.0])
 @pytest.mark.parametrize("tokens", [1.0, 2.5])
 def test_open_loop_is_the_closed_form(rate: float, tokens: float) -> None:
-    line = Line(tokens=tokens)
-    curve = open_loop(arm(tokens=tokens), CHAT)
+    line = Line(tokens_per_step=tokens)
+    curve = open_loop(arm(tokens_per_step=tokens), CHAT)
     batch, step_s = closed_form(rate, line)
     assert 1 < batch < 256
     assert curve.at(rate, curve.batches)[0] == pytest.approx(batch, rel=2e-3)
@@ -193,7 +200,7 @@ def test_open_loop_is_the_closed_form(rate: float, tokens: float) -> None:
 def test_largest_stable_rate_is_where_the_batch_is_full() -> None:
     curve = open_loop(arm(max_num_seqs=64), CHAT)
     assert curve.limited_by == "max_num_seqs"
-    full = 64 / (200 * (10e-3 + 6.4e-3) + 64 * 19.9e-3)
+    full = 64 / (200 * (10e-3 + 6.4e-3) + 64 * 20e-3)
     assert float(curve.largest_stable_rate) == pytest.approx(full)
     assert np.isnan(curve.at(full * 1.01, curve.tpot_s)).all()
     assert np.isfinite(curve.at(full * 0.99, curve.tpot_s)).all()
@@ -212,6 +219,130 @@ def test_answers_of_one_token_have_a_time_per_token_in_an_open_loop() -> None:
     curve = open_loop(arm(), alone)
     # Prompts of 30 ms: at one a second the step is that of a request alone, 10.1 ms.
     assert curve.at(1.0, curve.itl_s)[0] == pytest.approx(10.1e-3, rel=0.1)
+
+
+def test_prompts_come_one_at_a_time_while_they_are_fewer_than_steps() -> None:
+    # 20 answers of 21 tokens: 20 prompts on 21 steps, one step without any.
+    short = Workload(input_tokens=1000, output_tokens=21)
+    served = closed_loop(arm(), short, np.array([20.0]))
+    mixed = 10e-3 + 19 * 0.1e-3 + 20e-3
+    assert served.output_tokens_per_s == pytest.approx([20 * 21 / (20 * mixed + 12e-3)])
+    # The same as own prefill + N steps + those of the 19 others (equation 10).
+    slot = mixed + 20 * 12e-3 + 19 * (mixed - 12e-3)
+    assert served.output_tokens_per_s == pytest.approx([20 * 21 / slot])
+    assert served.tpot_s == pytest.approx([(slot - mixed) / 20])
+
+
+def test_prompts_share_steps_beyond() -> None:
+    # 40 prompts on 5 steps, 4 of decoding and one of prefill each: eight prompts in a step beside
+    # the 32 that decode. The law keeps up to 39 beside them, .4 % of these steps.
+    short = Workload(input_tokens=1000, output_tokens=5)
+    served = closed_loop(arm(), short, np.array([40.0]))
+    mixed = 10e-3 + 32 * 0.1e-3 + 8 * 1000 * 20e-6
+    assert served.output_tokens_per_s == pytest.approx([40 * 5 / (5 * mixed)], rel=5e-3)
+    assert served.tpot_s == pytest.approx([mixed], rel=5e-3)
+    assert served.ttft_s == pytest.approx([mixed + 14e-3 / 2], rel=5e-3)
+
+
+def test_a_first_token_alone_is_all_prefill() -> None:
+    # 64 x 512 tokens through 8192 at a time: four steps of 10 ms + 8192 x 20 us.
+    alone = Workload(input_tokens=512, output_tokens=1)
+    narrow = arm(prefill_tokens=512.0, max_num_batched_tokens=8192)
+    served = closed_loop(narrow, alone, np.array([64.0]))
+    mixed = 10e-3 + 8192 * 20e-6
+    assert served.output_tokens_per_s == pytest.approx([64 / (4 * mixed)])
+    # The largest rate of an open loop is the same: as many prompts as fit in every step.
+    curve = open_loop(narrow, alone)
+    assert curve.limited_by == "max_num_batched_tokens"
+    assert float(curve.largest_stable_rate) == pytest.approx(16 / mixed, rel=5e-3)
+
+
+def test_waiting_for_room_shows_before_the_first_token() -> None:
+    # Two tokens each: 64 x (512 + 1) tokens need 4.01 steps of 8192, not two.
+    two = Workload(input_tokens=512, output_tokens=2)
+    narrow = arm(prefill_tokens=512.0, max_num_batched_tokens=8192)
+    served = closed_loop(narrow, two, np.array([64.0]))
+    steps = 64 * 513 / 8192
+    # One of these steps decodes: 16 at a time, beside 8176 prompt tokens.
+    mixed = 10e-3 + 64 / steps * 0.1e-3 + 64 * 512 / steps * 20e-6
+    assert served.output_tokens_per_s == pytest.approx([128 / (steps * mixed)], rel=5e-3)
+    assert served.tpot_s == pytest.approx([mixed], rel=5e-3)
+    assert served.ttft_s == pytest.approx([(steps - 1) * mixed + 16.4e-3 / 2], rel=5e-3)
+
+
+@pytest.mark.parametrize("output_tokens", [1, 2, 5, 64])
+@pytest.mark.parametrize("verify_tokens", [1.0, 4.0])
+def test_no_step_holds_more_prompt_tokens_than_it_has_room_for(
+    output_tokens: int, verify_tokens: float
+) -> None:
+    # A step whose time is its prompt tokens alone: the prompt rate over it is at most the budget.
+    counting = arm(
+        fixed_s=1.0, per_sequence_s=0.0, per_prompt_token_s=0.0, prefill_tokens=512.0,
+        max_num_batched_tokens=2048, verify_tokens=verify_tokens,
+    )  # fmt: skip
+    workload = Workload(input_tokens=512, output_tokens=output_tokens)
+    loads = np.array([1.0, 16.0, 64.0, 256.0])
+    served = closed_loop(counting, workload, loads)
+    requests_per_step = served.output_tokens_per_s / output_tokens
+    assert np.all(requests_per_step * 512 <= 2048 + 1e-6)
+    # Little: the batch is what each request's steps hold.
+    in_slot = served.batch / requests_per_step
+    assert np.all(in_slot >= output_tokens - 1e-9)
+    most = float(open_loop(counting, workload).largest_stable_rate)
+    assert most * (512 + verify_tokens * (output_tokens - 1)) <= 2048 * 1.001
+
+
+def test_several_prompts_per_step_in_an_open_loop() -> None:
+    # Four steps of decoding: 100 requests in flight send 25 prompts into every step.
+    short = Workload(input_tokens=1000, output_tokens=5)
+    curve = open_loop(arm(), short)
+    step_s = 10e-3 + 10e-3 + 25 * 1000 * 20e-6
+    rate = 25 / step_s
+    assert curve.at(rate, curve.batches)[0] == pytest.approx(100, rel=5e-3)
+    assert curve.at(rate, curve.itl_s)[0] == pytest.approx(step_s, rel=5e-3)
+    # A batch of 4 has one prompt in every step, of 2 in every other.
+    half = 0.5 / (10.2e-3 + 0.5 * 20e-3)
+    assert curve.at(half, curve.batches)[0] == pytest.approx(2, rel=5e-3)
+    assert curve.at(half, curve.ttft_s)[0] == pytest.approx(30.2e-3 + 20.2e-3 / 2, rel=5e-3)
+
+
+def test_a_prompt_sees_what_is_before_it_however_it_is_cut() -> None:
+    # 1 ns per score: 20,000 tokens see 10,000 each, in one step or in twenty.
+    long = Workload(input_tokens=20_000, output_tokens=201)
+
+    def own_s(budget: int) -> float:
+        line = arm(prefill_tokens=20_000.0, per_score_s=1e-9, max_num_batched_tokens=budget)
+        served = closed_loop(line, long, np.array([1.0]))
+        return float(served.ttft_s[0]) - 10.1e-3 / 2
+
+    assert own_s(100_000) == pytest.approx(10e-3 + 0.4 + 0.2)
+    # 999 of room a step for one decoding token: 21 chunks.
+    assert own_s(1000) == pytest.approx(21 * 10e-3 + 0.4 + 0.2)
+
+
+def burst_prefill_s(prompt: float, batch: float, budget: int, **changes: Any) -> float:
+    """Return the time of a burst before its decoding: 200 undisturbed steps."""
+    line = arm(
+        prefill_tokens=prompt, per_score_s=1e-9, max_num_batched_tokens=budget, **changes
+    )  # fmt: skip
+    burst = Workload(input_tokens=prompt, output_tokens=201, arrival="burst")
+    served = closed_loop(line, burst, np.array([batch]))
+    whole_s = batch * 201 / float(np.asarray(served.output_tokens_per_s)[0])
+    return whole_s - 200 * (10e-3 + batch * 0.1e-3)
+
+
+def test_short_prompts_of_a_burst_share_a_step() -> None:
+    # Ten of 1000 in three steps of 4000; each token sees half of its own prompt, 500.
+    assert burst_prefill_s(1000, 10, 4000) == pytest.approx(3 * 10e-3 + 10_000 * (20e-6 + 500e-9))
+
+
+def test_a_long_prompt_of_a_burst_sees_its_earlier_chunks() -> None:
+    # Two of 20,000 in five steps of 8000; each token sees half of its own prompt, 10,000.
+    assert burst_prefill_s(20_000, 2, 8000) == pytest.approx(5 * 10e-3 + 40_000 * (20e-6 + 1e-5))
+    # Behind 4000 cached ones: 4000 more.
+    assert burst_prefill_s(20_000, 2, 8000, cached_tokens=4000.0) == pytest.approx(
+        5 * 10e-3 + 40_000 * (20e-6 + 1.4e-5)
+    )
 
 
 def test_the_rarest_request_is_alone() -> None:

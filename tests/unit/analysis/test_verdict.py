@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 
@@ -44,10 +45,36 @@ def test_on() -> None:
     assert found.decision == "on"
     assert found.reason == (
         "from 1 to 64 concurrent requests it is 2.50x faster at best (at 1) and 1.20x faster at "
-        "the highest; no loss up to 256 concurrent requests"
+        "the highest; no loss up to 256 concurrent requests: a step takes 1.2 times as long and "
+        "yields 2.0 tokens (memory-bound)"
     )
     ends = verdict(points, crosses((1.0, 90.0)), (), 0.6)
-    assert ends.reason.endswith("; the gain ends near 90 concurrent requests")
+    assert "; the gain ends near 90 concurrent requests: a step takes " in ends.reason
+
+
+def test_one_request_is_not_several() -> None:
+    found = verdict([point(1, 2.5)], crosses((1.0, 90.0)), (), 0.6)
+    assert found.reason.startswith("at 1 concurrent request it is 2.50x faster; the gain ends")
+    assert verdict([point(1, 1.6, rate=True)], ALWAYS, (), 0.6).reason.startswith("at 1 requests/s")
+    slower = verdict([point(1, 0.8)], NEVER, (), 0.6)
+    assert "costs 20% at 1 concurrent request" in slower.reason
+    assert "1 concurrent requests" not in slower.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"bound": "compute"}, "yields 2.0 tokens (compute-bound)"),
+        ({"bound": "kv"}, "yields 2.0 tokens (bound by reading the cache)"),
+        ({"bound": "communication"}, "yields 2.0 tokens (bound by communication)"),
+        ({"bound": "host"}, "yields 2.0 tokens (bound by launches and the host)"),
+        ({"draft_ms": 6.0, "step_ms": 15.0}, "takes 1.5 times as long and yields 2.0 tokens (mem"),
+        ({"draft_ms": 6.6, "step_ms": 15.0}, "takes 1.5 times as long and yields 2.0 tokens, 44%"),
+    ],
+)
+def test_reason_names_what_the_step_is_spent_on(changes: dict[str, Any], cause: str) -> None:
+    slow = replace(point(64, 0.8), speculative=replace(ON, **changes))
+    assert cause in verdict([slow], NEVER, (), 0.6).reason
 
 
 def test_off_says_what_would_be_needed() -> None:
@@ -55,13 +82,13 @@ def test_off_says_what_would_be_needed() -> None:
     found = verdict([point(8, 0.9), point(64, 0.8)], NEVER, need, 0.38)
     assert found.decision == "off"
     assert "costs 20% at 64 concurrent requests" in found.reason
-    assert "a draft acceptance rate of 0.52 breaks even, and it is 0.38" in found.reason
+    assert "a draft acceptance rate of 0.52 breaks even and it is 0.38: a step" in found.reason
 
 
 def test_off_where_nothing_would_be_enough() -> None:
     found = verdict([point(64, 0.8)], NEVER, (BreakEven(64.0, None, None, None),), 0.38)
     assert found.reason.startswith("at 64 concurrent requests ")
-    assert found.reason.endswith("there even full acceptance would not pay")
+    assert "at 64 concurrent requests, where even full acceptance would not pay: " in found.reason
 
 
 def test_schedule() -> None:
@@ -69,7 +96,8 @@ def test_schedule() -> None:
     assert found.decision == "schedule"
     assert found.reason == (
         "it pays below about 60 concurrent requests (2.00x faster at 1) and costs above "
-        "(1.25x slower at 128): turn it off or draft fewer tokens there"
+        "(1.25x slower at 128): a step takes 1.2 times as long and yields 2.0 tokens "
+        "(memory-bound); turn it off or draft fewer tokens there"
     )
 
 
@@ -127,6 +155,62 @@ def test_a_rate_that_nobody_serves_is_said() -> None:
     found = verdict([unserved(99, off=False, on=False)], NEVER, (), 0.6)
     assert found.decision == "off"
     assert "no load of this list can be served: off: unstable at this rate" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("off", "on", "decision", "replicas"),
+    [
+        (9.0, 14.0, "on", (11, 8)),
+        (9.0, 8.0, "off", (11, 13)),
+        (9.0, 9.1, "neutral", (11, 11)),
+        (49.5, 99.0, "on", (2, 1)),
+    ],
+)
+def test_an_overload_is_counted_in_replicas(
+    off: float, on: float, decision: str, replicas: tuple[int, int]
+) -> None:
+    points = [unserved(50, off=False, on=False), unserved(99, off=False, on=False)]
+    found = verdict(points, NEVER, (), 0.6, largest_rates=(off, on))
+    assert found.decision == decision
+    assert found.reason == (
+        f"99 requests/s overload a replica either way: it serves up to {off:g} with speculation "
+        f"off and {on:g} on, so {replicas[0]} replicas off or {replicas[1]} on are the least"
+    )
+
+
+def waiting(
+    off_ttft_ms: float, on_ttft_ms: float, limited_by: Literal["kv", "load"] = "kv"
+) -> Point:
+    on = replace(ON, ttft_ms=on_ttft_ms, limited_by=limited_by, batch=30.0)
+    return replace(
+        point(64, 1.3), baseline=replace(OFF, ttft_ms=off_ttft_ms), speculative=on
+    )  # fmt: skip
+
+
+def test_a_slow_first_token_is_said() -> None:
+    found = verdict([point(1, 2.0), waiting(50, 2500)], ALWAYS, (), 0.6)
+    assert found.decision == "on"
+    assert found.reason.endswith(
+        "; mind the first token at 64: 50 ms off, 2.5 s on, as only 30 requests run at a time"
+    )
+
+
+@pytest.mark.parametrize(
+    "point_at_64",
+    [
+        waiting(50, 190),  # short all the same
+        waiting(2000, 5000),  # not much longer than off
+        waiting(50, 2500, "load"),  # nobody waits for a place
+    ],
+)
+def test_a_first_token_as_usual_is_not(point_at_64: Point) -> None:
+    assert "first token" not in verdict([point_at_64], ALWAYS, (), 0.6).reason
+
+
+def test_what_vllm_refuses_is_said_beside_the_decision() -> None:
+    found = verdict([point(1, 2.0)], ALWAYS, (), 0.6, does_not_start=True)
+    assert found.decision == "on"
+    assert found.reason.endswith("; as written vLLM does not start: see the first warning")
 
 
 def test_a_rate_that_only_the_off_arm_serves_is_a_loss() -> None:

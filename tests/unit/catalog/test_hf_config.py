@@ -463,8 +463,6 @@ REFUSED: list[tuple[str, Config, str]] = [
     ("dict in a list", MOE | {"mlp_layer_types": [{}] * 32}, "mlp_layer_types"),
     ("superscript", MOE | {"moe_layers_enum": "4,²"}, "moe_layers_enum"),
     ("jetmoe", MOE | {"model_type": "jetmoe"}, "mixture of attention heads"),
-    ("ungated experts", MOE | {"model_type": "nemotron_h", "layer_types": ["moe"] * 32},
-     "without a gate"),
     ("speculator", {"speculators_model_type": "independent"}, "speculators_model_type"),
     ("no size", without(LLAMA, "hidden_size"), "hidden_size"),
     ("no layers", without(LLAMA, "num_hidden_layers"), "num_hidden_layers"),
@@ -516,11 +514,95 @@ def test_broken_files(tmp_path: Path, text: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ModelConfigError, match="cannot be read"):
+    with pytest.raises(ModelConfigError, match="no such file"):
         read_config(tmp_path / "none.json")
     (tmp_path / "config.json").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(ModelConfigError, match="not text"):
         read_config(tmp_path)
+
+
+def test_attention_that_stays_in_another_format(shared: Path) -> None:
+    samples = shared / "samples" / "hf_configs"
+    gemma = read_config(samples / "nvidia--Gemma-4-31B-IT-NVFP4_config.json")
+    qwen = read_config(samples / "nvidia--Qwen3.6-27B-NVFP4_config.json")
+    assert isinstance(gemma, ModelSpec)
+    assert isinstance(qwen, ModelSpec)
+    assert (gemma.weight_dtype, gemma.attention_dtype) == ("nvfp4", "bf16")
+    assert (qwen.weight_dtype, qwen.attention_dtype) == ("nvfp4", "fp8")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "by_block"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, True),
+        ({"quant_method": "fp8"}, False),
+        ({"quant_method": "fp8", "weight_block_size": None}, False),
+        ({"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}, True),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, False),
+        ({"quant_method": "modelopt", "quantization": {"quant_algo": "FP8_PB_REAL"}}, True),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "float", "strategy": "block"}}}}, True),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}}}, False),
+        ({"quant_method": "awq", "bits": 4}, False),
+    ],
+)  # fmt: skip
+def test_fp8_with_a_scale_per_block(quantization: Config, by_block: bool) -> None:
+    assert model(LLAMA | {"quantization_config": quantization}).weight_block is by_block
+    assert model(MOE | {"quantization_config": quantization}).weight_block is by_block
+
+
+def test_a_name_that_says_quantised_without_a_config_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "nvidia--Llama-3.1-8B-Instruct-FP8_config.json"
+    path.write_text(json.dumps(LLAMA))
+    spec = read_config(path)
+    assert spec.weight_dtype == "bf16"
+    assert spec.confidence == "low"
+    assert "says fp8" in spec.note
+    assert "--weight-dtype fp8" in spec.note
+    named_inside = read_config(LLAMA | {"_name_or_path": "org/Llama-3.1-8B-NVFP4/"})
+    assert named_inside.confidence == "low"
+    assert "says nvfp4" in named_inside.note
+
+
+def test_a_name_that_says_quantised_and_is(tmp_path: Path) -> None:
+    folder = tmp_path / "Llama-3.1-8B-Instruct-FP8"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    assert read_config(folder).confidence == "low"
+    beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}
+    (folder / "hf_quant_config.json").write_text(json.dumps(beside))
+    spec = read_config(folder)
+    assert (spec.weight_dtype, spec.confidence, spec.note) == ("fp8", "high", "")
+    assert read_config(LLAMA, id="Llama-3.1-8B-BF16").confidence == "high"
+
+
+def test_experts_without_a_gate() -> None:
+    pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"  # Nemotron-3 Nano 30B-A3B
+    spec = model(
+        {
+            "model_type": "nemotron_h", "architectures": ["NemotronHForCausalLM"],
+            "hidden_size": 2688, "num_hidden_layers": 52, "hybrid_override_pattern": pattern,
+            "vocab_size": 131072, "num_attention_heads": 32, "num_key_value_heads": 2,
+            "head_dim": 128, "intermediate_size": 1856, "mlp_hidden_act": "relu2",
+            "n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856,
+            "moe_shared_expert_intermediate_size": 3712, "n_shared_experts": 1,
+            "mamba_num_heads": 64, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128,
+            "conv_kernel": 4, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+        }
+    )  # fmt: skip
+    experts = [(group.count, group.moe) for group in spec.layers if group.moe is not None]
+    assert [count for count, _ in experts] == [23]
+    moe = experts[0][1]
+    assert moe is not None
+    assert moe.gated is False
+    assert moe.shared_intermediate_size == 3712
+    # Two matrices per expert: 29.4e9 of the model's 31.6e9 parameters (model card).
+    routed = 23 * moe.n_experts * 2 * spec.hidden_size * moe.intermediate_size
+    assert routed == pytest.approx(29.4e9, rel=0.01)
+    assert all(group.moe is None or group.moe.gated for group in model(MOE).layers)
 
 
 def test_an_unknown_model_that_says_everything_is_read_as_llama() -> None:

@@ -214,3 +214,48 @@ def test_a_drafter_is_no_target(tmp_path):
     assert load_drafter(path).kind == "eagle3"
     with pytest.raises(InputError, match=r"is a drafter \(eagle3\)"):
         load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "by_block"),
+    [
+        ("deepseek-v3", True),
+        ("deepseek-ai/DeepSeek-R1", True),
+        ("deepseek-v3.2", True),
+        ("deepseek-v4-flash", True),
+        ("deepseek-v4-pro", True),
+        ("kimi-k2", True),
+        ("minimax-m2.5", True),
+        ("nvidia/DeepSeek-R1-NVFP4", False),
+        ("Qwen/Qwen3-32B-FP8", True),
+        ("RedHatAI/Qwen3-32B-FP8-block", True),
+        ("RedHatAI/Qwen3-32B-FP8-dynamic", False),
+        ("qwen3-32b", False),
+        ("llama-3.1-8b", False),
+    ],
+)
+def test_which_fp8_weights_have_a_scale_per_block(name, by_block):
+    assert load_model(name).weight_block is by_block
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("target: {model: a}\nhardware: {accelerator: b}\n", "a scenario"),
+        ("identity: {id: x}\ndatasheet: {memory_gb: 80}\n", "a hardware profile"),
+        ("case: a/b\nscenario: {}\npoints: []\n", "a case"),
+        ("id: a\ndataset: b\npoints: []\n", "an acceptance profile"),
+    ],
+)
+def test_another_kind_of_file_is_named(tmp_path, text, kind):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    for load in (load_model, load_drafter):
+        with pytest.raises(InputError, match=f"is {kind}, expected a model or a drafter"):
+            load(path)
+
+
+def test_an_empty_name_is_no_file():
+    for load in (load_model, load_drafter):
+        with pytest.raises(InputError, match="model '': no such file"):
+            load("")

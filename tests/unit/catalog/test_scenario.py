@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -86,7 +87,7 @@ def test_an_override_cannot_go_below_a_value():
         ("target: {model: a}\ntarget: {model: b}\n", "line 2: key 'target' is given twice"),
         ("target: {model: a, model: b}\n", "key 'model' is given twice"),
         ("target: {model: a}\non: {}\n", "line 2: key 'on' is not text"),
-        ("", "expected target, hardware, speculation ...; got nothing"),
+        ("", "is empty; expected a scenario in YAML"),
         ("- 1\n- 2\n", "got list"),
         ("target: {model: a\n", "is broken or truncated"),
         (
@@ -102,8 +103,40 @@ def test_an_override_cannot_go_below_a_value():
             "workload.input_tokens: got nan",
         ),
         (
-            "target: {model: a}\nhardware: {accelerator: b}\nengine: {version: 0.10}\n",
-            "engine.version: got 0.1; input should be a valid string",
+            "target: {model: a}\nhardware: {accelerator: b}\nengine: {version: [0.10]}\n",
+            "engine.version: got [0.1]; input should be a valid string",
+        ),
+        (
+            "target: {model: a}\nhardware: {accelerator: b}\nengine: {max_num_seqs: true}\n",
+            "engine.max_num_seqs: got true, a truth value; input should be a number",
+        ),
+        (
+            "target: {model: a}\nhardware: {accelerator: b}\nengine: {max_num_seqs: 1:30}\n",
+            "engine.max_num_seqs: got '1:30'",
+        ),
+        (
+            "target: {model: a}\nhardware: {accelerator: b}\nload: {concurrency: [1, true]}\n",
+            "load.concurrency: got true, a truth value",
+        ),
+        (
+            "target: {model: a}\nhardware: {accelerator: b}\nload: {concurrency: []}\n",
+            "load.concurrency: got []; there is no load in it; give at least one",
+        ),
+        (
+            "target: &t {model: llama-3.1-8b, x: *t}\nhardware: {accelerator: b}\n",
+            "line 1: alias *t is inside its own anchor",
+        ),
+        (
+            "base: &b {accelerator: b}\nhardware:\n  <<: *b\n",
+            "line 3: merge keys (<<) are not supported",
+        ),
+        (
+            "hidden_size: 64\nlayers: []\n",
+            "is a model, expected a scenario",
+        ),
+        (
+            "identity: {id: x}\ndatasheet: {memory_gb: 80}\n",
+            "is a hardware profile, expected a scenario",
         ),
         (
             "target: {model: a}\nhardware: {accelerator: b}\n"
@@ -134,8 +167,41 @@ def test_a_missing_file_and_a_binary_file(tmp_path):
     binary.write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(InputError, match="not text"):
         load_scenario(binary)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="no such file, but a folder"):
         load_scenario(tmp_path)
+
+
+@pytest.mark.parametrize("empty", ["", Path()])
+def test_an_empty_path_is_no_file(empty):
+    with pytest.raises(InputError, match=r"^'' or '\.': no such file"):
+        load_scenario(empty)
+
+
+def test_versions_in_a_file_are_the_text_that_is_written(tmp_path):
+    path = tmp_path / "s.yaml"
+    for written in ("0.33", "0.10", "'0.10'", "1", "0.10.2"):
+        path.write_text(
+            f"target: {{model: a}}\nhardware: {{accelerator: b}}\nengine:\n  version: {written}\n"
+        )
+        assert load_scenario(path).engine.version == written.strip("'")
+
+
+def test_a_version_as_a_number_only_where_nothing_is_lost():
+    assert load_scenario(BASE, overrides={"engine.version": 0.33}).engine.version == "0.33"
+    with pytest.raises(InputError, match=r"quotes: '0\.1' or '0\.10'"):
+        load_scenario(BASE, overrides={"engine.version": 0.10})
+
+
+def test_values_that_hold_themselves_are_refused():
+    inside: list[Any] = []
+    inside.append(inside)
+    with pytest.raises(InputError, match="a: holds itself"):
+        load_scenario(BASE, overrides={"a": inside})
+    bomb: list[Any] = ["x"]
+    for _ in range(9):
+        bomb = [bomb] * 9
+    with pytest.raises(InputError, match="more than 100000 values"):
+        load_scenario(BASE, overrides={"workload.input_tokens": bomb})
 
 
 def test_names_that_look_like_numbers_stay_names():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from specsim.export.tables import column, count, described, figure, table
+from specsim.export.tables import column, count, described, exact, figure, grouped, table
 from specsim.export.terminal import Screen
 from specsim.schema.results import BaselinePoint
 
@@ -21,8 +21,20 @@ def test_figures_have_three_digits(value: float | None, shown: str) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"), [(1, "1"), (1024, "1,024"), (0.25, "0.25"), (91.87, "92"), (None, "–")]
 )
-def test_loads_stay_as_they_were_given(value: float | None, shown: str) -> None:
+def test_counts_have_two_digits_unless_whole(value: float | None, shown: str) -> None:
     assert count(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1.0, "1"), (1024, "1,024"), (5.85, "5.85"), (0.125, "0.125")]
+)
+def test_loads_stay_as_they_were_given(value: float, shown: str) -> None:
+    assert exact(value) == shown
+
+
+def test_groups_have_their_names_above_them() -> None:
+    made = grouped(Screen(), ["  a", "  b", "  c", "rest"], ["one", "one", "two"])
+    assert made == ["  one", "  a", "  b", "  two", "  c", "rest"]
 
 
 def test_units_come_from_the_record() -> None:

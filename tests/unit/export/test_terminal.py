@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import pytest
@@ -30,6 +31,17 @@ def test_an_interval_that_goes_on_has_an_arrow() -> None:
     row = next(line for line in FALL.draw(Screen(width=80)) if "✕" in line)
     assert row.strip().startswith("├") or row.strip().startswith("here ├")
     assert "►" in row
+
+
+def test_a_mark_beyond_the_axis_is_an_arrow() -> None:
+    beyond = dataclasses.replace(FALL, mark=(50, "there"), mark_span=None)
+    row = next(line for line in beyond.draw(Screen(width=80)) if "there" in line)
+    assert row.rstrip().endswith("►")
+    assert "✕" not in row
+
+
+def test_a_plot_takes_the_width_there_is() -> None:
+    assert max(map(len, FALL.draw(Screen(width=120)))) > 110
 
 
 def test_ticks_are_labelled_under_the_axis() -> None:

@@ -35,6 +35,8 @@ ATTENTION = SoftmaxAttention(
 )
 MATRIX = Gemm(out_features=8.0, in_features=4.0, weight_bytes=2.0, rates=COUNT_BYTES)
 HEAD = Head(gemm=replace(MATRIX, out_features=32.0), vocab_size=32.0, fixed_s=7.0)
+# A reduction takes a second per byte.
+PER_BYTE = AllReduceTable(message_bytes=(1.0, 1e9), time_s=(1.0, 1e9), skew_s=0.0)
 LAYER = Layer(count=3.0, gemms=(MATRIX,), attention=ATTENTION, experts=None)
 TABLE = AllReduceTable(message_bytes=(1.0, 1e9), time_s=(5.0, 5.0), skew_s=0.5)
 
@@ -87,6 +89,24 @@ def test_two_reductions_per_layer_and_one_gather_for_the_head() -> None:
     assert float(cost(network(head=HEAD)).communication_s) == 0.0
 
 
+def test_every_rank_samples_the_whole_vocabulary() -> None:
+    # Four ranks: eight columns each, but softmax over all 32 logits: 12 bytes each, six rows.
+    split = replace(HEAD, gemm=replace(MATRIX, out_features=8.0))
+    slow = network(stream_bytes_per_s=1.0)
+    extra = float(cost(replace(slow, head=split)).memory_s) - float(cost(slow).memory_s)
+    assert extra == pytest.approx((64 + 6 * 8 + 6 * 16) + 6 * 32 * 12)
+    # A drafter takes the largest of 16-bit logits.
+    argmax = replace(split, bytes_per_logit=2.0)
+    fewer = float(cost(replace(slow, head=argmax)).memory_s) - float(cost(slow).memory_s)
+    assert fewer == pytest.approx((64 + 6 * 8 + 6 * 16) + 6 * 32 * 2)
+
+
+def test_gathering_logits_moves_half_of_reducing_them() -> None:
+    # Six rows: twice per layer 4 features of 2 bytes; once 32 logits of 2 bytes, halved.
+    reduced = cost(network(table=PER_BYTE, head=HEAD))
+    assert float(reduced.communication_s) == pytest.approx(3 * 2 * 6 * 4 * 2 + 6 * 32)
+
+
 def test_stages_add_a_hop_between_neighbours() -> None:
     assert float(cost(network(stages=4.0, stage_hop_s=2.0)).communication_s) == pytest.approx(6.0)
 
@@ -131,6 +151,64 @@ def test_prompt_reaches_the_rate_of_its_length() -> None:
     assert compute_s(1024) == pytest.approx(3 * 1024 * 512 * 4 / 2, rel=1e-6)
 
 
+def prompt_s(a: SoftmaxAttention, tokens: float, **changes: float) -> float:
+    """Return the compute time of a prompt in three layers, without any decoding beside it."""
+    net = network(layers=(replace(LAYER, attention=a),))
+    arguments = {"sequences": 0.0, "context": 1.0, "prefill_tokens": tokens} | changes
+    return float(cost(net, **arguments).compute_s)
+
+
+def test_prompts_that_share_a_pass_see_only_themselves() -> None:
+    # Two of 512: each token sees 256 on average, at the rate of prompts of 512.
+    two = prompt_s(ATTENTION, 1024, prefill_sequences=2.0)
+    assert two == pytest.approx(2 * prompt_s(ATTENTION, 512), rel=1e-6)
+    assert two == pytest.approx(3 * 1024 * 256 * 4 / 1, rel=1e-6)
+
+
+def test_a_later_chunk_sees_the_earlier_ones() -> None:
+    # 512 after 512: 768 on average, at the rate of 1024. Both chunks: the scores of the whole.
+    later = prompt_s(ATTENTION, 512, prefill_context=512.0)
+    assert later == pytest.approx(3 * 512 * 768 * 4 / 2, rel=1e-6)
+    scores = prompt_s(ATTENTION, 512) * 1 + later * 2
+    assert scores == pytest.approx(3 * 1024 * 512 * 4, rel=1e-6)
+
+
+def test_a_prompt_in_a_window() -> None:
+    # Up to token 128 the mean is 64, the other 896 see 128: 120 on average; all 128 later on.
+    sliding = replace(ATTENTION, window=128.0, tokens_per_entry=None)
+    assert prompt_s(sliding, 1024) == pytest.approx(3 * 1024 * 120 * 4 / 2, rel=1e-6)
+    later = prompt_s(sliding, 1024, prefill_context=4096.0)
+    assert later == pytest.approx(3 * 1024 * 128 * 4 / 2, rel=1e-6)
+
+
+def test_a_prompt_over_compressed_entries() -> None:
+    # 256 entries behind 1024 tokens, 128 on average; of 50 chosen: (50 x 25 + 206 x 50) / 256.
+    compressed = replace(ATTENTION, window=128.0, tokens_per_entry=4.0)
+    assert prompt_s(compressed, 1024) == pytest.approx(3 * 1024 * (120 + 128) * 4 / 2, rel=1e-6)
+    chosen = replace(compressed, topk=50.0)
+    seen = 120 + (50 * 25 + 206 * 50) / 256
+    assert prompt_s(chosen, 1024) == pytest.approx(3 * 1024 * seen * 4 / 2, rel=1e-6)
+
+
+def test_a_sparse_prompt_scores_every_index_key() -> None:
+    # Beside the 50 chosen: four heads of 8 over the 512 entries before a token on average.
+    sparse = replace(ATTENTION, topk=50.0, index_key_bytes=1.0, index_heads=4.0, index_head_dim=8.0)
+    seen = (50 * 25 + 974 * 50) / 1024
+    flop = 1024 * (seen * 4 + 512 * 2 * 4 * 8)
+    assert prompt_s(sparse, 1024) == pytest.approx(3 * flop / 2, rel=1e-6)
+    # Layers that reuse the choice of another scan nothing.
+    shared = replace(sparse, index_key_bytes=0.0)
+    assert prompt_s(shared, 1024) == pytest.approx(3 * 1024 * seen * 4 / 2, rel=1e-6)
+
+
+def test_small_kernels_grow_with_few_rows_in_every_layer() -> None:
+    growing = network(elementwise_growth_s=0.5)
+    # Six rows in three layers, and padded to eight.
+    assert float(cost(growing).host_s) == pytest.approx(3 * 6 * 0.5)
+    assert float(cost(growing, padded_rows=8.0).host_s) == pytest.approx(3 * 8 * 0.5)
+    assert float(cost(growing, prefill_tokens=1000.0).host_s) == pytest.approx(3 * 128 * 0.5)
+
+
 def test_recurrent_state_is_read_and_written() -> None:
     state = LinearState(
         state_bytes=50.0, launch_s=1.0, bytes_per_s=1.0, prefill_flop_per_token=10.0,
@@ -143,10 +221,11 @@ def test_recurrent_state_is_read_and_written() -> None:
     assert float(cost(recurrent, context=1e6).kv_s) == pytest.approx(float(one.kv_s))
 
 
-def test_exchange_of_expert_parallel_ranks_is_communication() -> None:
+def test_expert_parallel_ranks_sum_as_tensor_parallel_ones_do() -> None:
+    # vLLM exchanges tokens between ranks only with data parallelism.
     experts = Experts(
         hidden_size=4.0, intermediate_size=2.0, n_experts=8.0, topk=2.0, weight_bytes=1.0,
-        expert_groups=2.0, exchange_s=3.0, rates=MoeRates(0.0, 0.0, 1e30, 1e30, 1.0, 1.0, 1.0),
+        expert_groups=2.0, rates=MoeRates(0.0, 0.0, 1e30, 1e30, 1.0, 1.0, 1.0),
     )  # fmt: skip
-    exchanged = cost(network(layers=(replace(LAYER, experts=experts),)))
-    assert float(exchanged.communication_s) == pytest.approx(9.0)
+    spread = cost(network(layers=(replace(LAYER, experts=experts),), table=TABLE))
+    assert float(spread.communication_s) == pytest.approx(3 * 2 * 5.5)

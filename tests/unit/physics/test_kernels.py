@@ -52,9 +52,14 @@ def test_cache_is_read_once_whatever_the_query_tokens() -> None:
 
 def test_fixed_time_of_attention_goes_from_floor_to_launch() -> None:
     assert float(attention_cost(entries_read=0, entries_scored=0).host_s) == 10e-6
-    # A cache as large as the L2 is half way.
-    half = attention_cost(sequences=1, entries_read=1e6 / 4096)
+    # A cache of twice the L2 is half way, one of the L2 a ninth: (1/2)^3 / (1 + (1/2)^3).
+    half = attention_cost(sequences=1, entries_read=2e6 / 4096)
     assert float(half.host_s) == pytest.approx(20e-6)
+    ninth = attention_cost(sequences=1, entries_read=1e6 / 4096)
+    assert float(ninth.host_s) == pytest.approx(10e-6 + 20e-6 / 9)
+    # 64 / 65 of the way at eight times the L2; sequences count as entries do.
+    most = attention_cost(sequences=8, entries_read=1e6 / 4096)
+    assert float(most.host_s) == pytest.approx(10e-6 + 20e-6 * 64 / 65)
     assert float(attention_cost(entries_read=1e9).host_s) == pytest.approx(30e-6, rel=1e-3)
 
 
@@ -80,16 +85,28 @@ def test_index_scan_scores_all_heads_against_one_key() -> None:
     assert float(cost.kv_s) == pytest.approx(2 * 1000 * 132 / 1e9)
 
 
-def test_prefill_attention_is_causal_and_windowed() -> None:
-    def compute_s(context: float, window: float) -> float:
-        cost = kernels.prefill_attention(
-            tokens=1000, context=context, window=window, flop_per_score=2.0, flop_per_s=1e6
-        )
-        return float(cost.compute_s)
+def test_prefill_attention_by_hand() -> None:
+    cost = kernels.prefill_attention(tokens=1000, scored=500, flop_per_score=2.0, flop_per_s=1e6)
+    assert cost.compute_s == pytest.approx(1000 * 500 * 2 / 1e6)
+    assert cost.total_s == cost.compute_s
 
-    assert compute_s(0, 1e12) == pytest.approx(1000 * 500 * 2 / 1e6)
-    assert compute_s(4000, 1e12) == pytest.approx(1000 * 4500 * 2 / 1e6)
-    assert compute_s(4000, 128) == pytest.approx(1000 * 128 * 2 / 1e6)
+
+@pytest.mark.parametrize(
+    ("start", "end", "cap", "mean"),
+    [
+        (0, 1000, 1e12, 500.0),  # causal: half of the prompt
+        (4000, 5000, 1e12, 4500.0),  # and all that is cached before it
+        (4000, 5000, 128, 128.0),  # a window
+        (0, 1000, 250, (250 * 125 + 750 * 250) / 1000),  # a window that fills up
+        (100, 300, 200, (100 * 150 + 100 * 200) / 200),
+    ],
+)
+def test_mean_of_what_a_prompt_sees(start: float, end: float, cap: float, mean: float) -> None:
+    assert float(kernels.mean_capped(start=start, end=end, cap=cap)) == pytest.approx(mean)
+
+
+def test_no_prompt_sees_nothing() -> None:
+    assert np.isfinite(kernels.mean_capped(start=700.0, end=700.0, cap=1e12))
 
 
 @pytest.mark.parametrize("query_tokens", [1, 2, 4, 8])
@@ -181,8 +198,20 @@ def test_small_kernels_by_hand() -> None:
     cost = kernels.elementwise(rows=10, width=1000, kernels=4, launch_s=2e-6, bytes_per_s=1e12)
     assert cost.host_s == pytest.approx(8e-6)
     assert cost.memory_s == pytest.approx(4 * 10 * 1000 * 4 / 1e12)
-    cost = kernels.sampling(rows=5, vocab_size=1e5, fixed_s=60e-6, bytes_per_s=1e12)
-    assert cost.total_s == pytest.approx(60e-6 + 5 * 1e5 * 4 * 3 / 1e12)
+    for bytes_per_logit in (4 * 3, 2):
+        cost = kernels.sampling(
+            rows=5, vocab_size=1e5, bytes_per_logit=bytes_per_logit, fixed_s=60e-6, bytes_per_s=1e12
+        )
+        assert cost.total_s == pytest.approx(60e-6 + 5 * 1e5 * bytes_per_logit / 1e12)
+
+
+@pytest.mark.parametrize(("rows", "growing"), [(1, 1), (64, 64), (128, 128), (4096, 128)])
+def test_small_kernels_grow_with_rows_until_they_fill_the_device(rows: int, growing: int) -> None:
+    cost = kernels.elementwise(
+        rows=rows, width=1000, kernels=4, launch_s=2e-6, bytes_per_s=1e12, growth_s=0.15e-6
+    )
+    assert float(cost.host_s) == pytest.approx(8e-6 + growing * 0.15e-6)
+    assert cost.memory_s == pytest.approx(4 * rows * 1000 * 4 / 1e12)
 
 
 def test_arrays_give_what_scalars_give() -> None:

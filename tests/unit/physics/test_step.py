@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specsim.physics.forward import Gemm, Head, Layer, Network
-from specsim.physics.kernels import GemmRates
+from specsim.physics.forward import Gemm, Head, Layer, Network, SoftmaxAttention
+from specsim.physics.kernels import AttentionRates, GemmRates
 from specsim.physics.step import (
     DraftPlan,
     Overheads,
@@ -136,6 +136,45 @@ def test_prompts_are_prefilled_by_the_drafter_once() -> None:
     plan = DraftPlan(network=network())
     more = draft_s(plan, 4.0, prefill_tokens=100.0) - draft_s(plan, 4.0)
     assert float(more) == pytest.approx(100.0)
+
+
+def test_a_block_drafter_only_stores_a_prompt() -> None:
+    # Two matrices (fusion, keys and values) see the prompt; the ten layers do not.
+    plan = DraftPlan(
+        network=network(layers=10.0), later_passes=(0.0, 0.0), context_only=True,
+        context_gemms=(UNIT, UNIT),
+    )  # fmt: skip
+    more = draft_s(plan, 4.0, prefill_tokens=100.0) - draft_s(plan, 4.0)
+    assert float(more) == pytest.approx(2 * 100.0)
+    assert float(draft_s(plan, 4.0)) == pytest.approx(10 * 10 * 5)
+    # With or without matrices of its own to run on the prompt.
+    bare = replace(plan, context_gemms=())
+    assert float(draft_s(bare, 4.0, prefill_tokens=100.0)) == pytest.approx(10 * 10 * 5)
+
+
+def test_chunks_of_many_prompts_reach_target_and_drafter() -> None:
+    seeing = SoftmaxAttention(
+        window=None, tokens_per_entry=1.0, topk=None, entry_bytes=0.0, flop_per_score=0.0,
+        prefill_flop_per_score=1.0, query_group=1.0,
+        rates=AttentionRates(0.0, 0.0, 1.0, 1.0, 1.0), prefill_lengths=(1.0, 2.0),
+        prefill_flop_per_s=(1.0, 1.0),
+    )  # fmt: skip
+    attending = replace(
+        network(), layers=(Layer(count=1.0, gemms=(), attention=seeing, experts=None),)
+    )
+    step = speculative_step(
+        attending, DraftPlan(network=attending), NO_OVERHEADS, sequences=0.0,
+        num_speculative_tokens=1.0, verify_tokens=2.0, context=1.0, prefill_tokens=100.0,
+        prefill_context=30.0, prefill_sequences=5.0,
+    )  # fmt: skip
+    # Five prompts of 20 after 30 cached: 40 seen on average.
+    assert float(step.verify.compute_s) == pytest.approx(100 * 40)
+    assert float(step.draft.compute_s) == pytest.approx(100 * 40)
+    plain = baseline_step(
+        attending, NO_OVERHEADS, sequences=0.0, context=1.0, prefill_tokens=100.0,
+        prefill_context=30.0, prefill_sequences=5.0,
+    )  # fmt: skip
+    assert float(plain.compute_s) == pytest.approx(100 * 40)
 
 
 def test_k_may_be_an_array() -> None:

@@ -110,17 +110,19 @@ def test_a_prefix_of_per_position_serves_smaller_k() -> None:
     [{"length": 2.5}, {"draft_acceptance_rate": 0.5}],
 )
 def test_a_figure_known_at_one_k_is_carried_to_another(known: dict[str, float]) -> None:
+    from specsim.analysis.resolve import resolve
+
     data = changed(
         scenario__speculation__acceptance=known,
         points__0__override={"speculation.num_speculative_tokens": 1},
     )
     _, scenario = case_points(parse(Case, data, what="case"))[0]
-    acceptance = scenario.speculation.acceptance
+    assert scenario.speculation.acceptance is not None
+    assert scenario.speculation.acceptance.measured_at_k == 3
+    acceptance = resolve(scenario).acceptance
     assert acceptance is not None
-    assert acceptance.per_position is not None
     # 2.5 tokens at k = 3: about 0.73 + 0.5 + 0.3, so one draft token is worth about 0.7.
-    assert acceptance.per_position[0] == pytest.approx(0.7, abs=0.05)
-    assert len(acceptance.per_position) == 1
+    assert acceptance.result().acceptance_length == pytest.approx(1.7, abs=0.05)
 
 
 def test_tokens_in_step_is_a_pass_of_max_num_seqs_requests() -> None:

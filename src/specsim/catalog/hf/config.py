@@ -9,9 +9,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from specsim.catalog.files import read_mapping
 from specsim.catalog.hf import drafters
 from specsim.catalog.hf.attention import Kind, SoftmaxReader, layer_kinds
+from specsim.catalog.hf.document import (
+    QUANTISATION,
+    TEXT_PARTS,
+    distrusted,
+    load,
+    refuse_other_files,
+)
 from specsim.catalog.hf.families import Family, family_of
 from specsim.catalog.hf.feedforward import FeedForward, feed_forward
 from specsim.catalog.hf.fields import MAX_LAYERS, Fields, shown
@@ -19,7 +25,6 @@ from specsim.catalog.hf.quantization import Formats, plain_dtype, stored_formats
 from specsim.catalog.hf.recurrent import is_mamba1, linear_attention, mamba1, mamba2
 from specsim.catalog.hf.sparse import compressed_attention
 from specsim.catalog.hf.variable import block_config_layers
-from specsim.errors import InputError, ModelConfigError
 from specsim.schema.model import (
     Attention,
     CompressedAttention,
@@ -29,18 +34,6 @@ from specsim.schema.model import (
     ModelSpec,
 )
 
-_TEXT_PARTS = (
-    "text_config",
-    "llm_config",
-    "language_config",
-    "language_model_config",
-    "language_model",
-    "text_model_config",
-    "thinker_config",
-    "talker_config",
-    "llm",
-    "model_config",
-)
 _HIDDEN = ("hidden_size", "d_model", "n_embd", "n_embed", "dim", "model_dim")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _VOCAB = ("vocab_size", "padded_vocab_size", "n_vocab")
@@ -79,63 +72,20 @@ def read_config(
         One sentence that names the field: something is missing, wrong, or not modelled. A config
         is never completed by a guess.
     """
-    data, what, default_id = _load(source)
+    data, what, default_id = load(source)
     name = id or default_id or str(data.get("_name_or_path") or "").rstrip("/").split("/")[-1]
     name = name or "config.json"
     f = Fields(data, what=what)
-    _refuse_other_files(f)
+    refuse_other_files(f)
     try:
         kind = drafters.drafter_kind(f)
         if kind is not None:
-            return drafters.read_drafter(f, kind, name)
-        return _read_model(f, name)
+            return distrusted(drafters.read_drafter(f, kind, name), f, default_id)
+        return distrusted(_read_model(f, name), f, default_id)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         raise f.error(f"{field} came out as {shown(first['input'])}: {first['msg']}") from error
-
-
-def _load(source: Path | str | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
-    if isinstance(source, Mapping):
-        return source, "config.json", ""
-    source = Path(source)
-    path = source / "config.json" if source.is_dir() else source
-    stem = path.parent.name if path.name == "config.json" else path.stem.removesuffix("_config")
-    try:
-        data = read_mapping(path)
-        beside = path.with_name("hf_quant_config.json")
-        if "quantization_config" not in data and path.name == "config.json" and beside.is_file():
-            # Older ModelOpt checkpoints keep their formats in a file of its own.
-            data = {**data, "quantization_config": read_mapping(beside)}
-        return data, str(path), stem
-    except InputError as error:
-        raise ModelConfigError(f"{error}; expected the config.json of a language model") from error
-
-
-def _refuse_other_files(f: Fields) -> None:
-    """Recognise the other JSON files of a checkpoint and say which one is wanted."""
-    data = f.data
-    if not data:
-        raise f.error("is empty; expected the config.json of a language model")
-    if "hidden_size" in data or "model_type" in data or "architectures" in data:
-        return
-    other = ""
-    if "weight_map" in data:
-        other = "a safetensors index"
-    elif "tokenizer_class" in data or "added_tokens_decoder" in data or "added_tokens" in data:
-        other = "a tokenizer file"
-    elif "processor_class" in data or "image_processor_type" in data:
-        other = "a processor file"
-    elif "_class_name" in data or "_diffusers_version" in data:
-        other = "a diffusion pipeline's config"
-    elif "producer" in data and "quantization" in data:
-        other = "a hf_quant_config.json"
-    elif {"do_sample", "temperature", "top_p", "_from_model_config"} & set(data):
-        other = "a generation_config.json"
-    elif "peft_type" in data:
-        other = "a LoRA adapter's config"
-    if other:
-        raise f.error(f"is {other}; expected the config.json beside it")
 
 
 def _text_part(f: Fields) -> tuple[Fields, list[Fields]]:
@@ -144,7 +94,7 @@ def _text_part(f: Fields) -> tuple[Fields, list[Fields]]:
     while not any(f.data.get(name) is not None for name in _HIDDEN) or isinstance(
         f.data.get("text_config"), Mapping
     ):
-        part = next((p for p in _TEXT_PARTS if isinstance(f.data.get(p), Mapping)), None)
+        part = next((p for p in TEXT_PARTS if isinstance(f.data.get(p), Mapping)), None)
         child = f.child(part) if part is not None else None
         if child is None:
             break
@@ -192,6 +142,8 @@ def _read_model(root: Fields, name: str) -> ModelSpec:
         max_position_embeddings=positions,
         weight_dtype=formats.weight,
         expert_dtype=formats.expert,
+        attention_dtype=formats.attention,
+        weight_block=formats.block,
         # DeepSeek-V4's entries are fp8 whatever the checkpoint says (vLLM 0.32, deepseek_v4).
         kv_dtype="fp8" if any(_is_compressed(group) for group in layers) else formats.kv,
         n_mtp_layers=n_mtp,
@@ -269,7 +221,7 @@ def _formats(levels: list[Fields], *, has_experts: bool) -> Formats:
     plain = plain_dtype(*levels)
     expert_dtype = next((t for level in levels if (t := level.text("expert_dtype"))), "")
     for level in reversed(levels):
-        found = level.child("quantization_config", "compression_config")
+        found = level.child(*QUANTISATION)
         if found is not None and found.data:
             return stored_formats(found, plain, has_experts=has_experts, expert_dtype=expert_dtype)
     return Formats(plain)

@@ -133,11 +133,7 @@ def _mixture(
     hidden_size: int,
     n_layers: int,
 ) -> list[FeedForward]:
-    if _gated(f, family, name) is False:
-        raise f.error(
-            f"model_type {name!r} has experts without a gate (two matrices); not modelled; "
-            "write the model as a YAML record"
-        )
+    gated = _gated(f, family, name)
     is_moe = moe_layers(f, name, n_layers)
     topk = where.per_layer(*_TOPK, length=n_layers)
     zero = f.maybe("zero_expert_num") or 0
@@ -169,6 +165,7 @@ def _mixture(
             intermediate_size=widths[i],
             shared_intermediate_size=shared[i],
             shared_gate=shared_gate,
+            gated=gated,
             expert_bias=family.expert_bias,
             router_bias=router_bias,
         )

@@ -56,11 +56,17 @@ _BITS = ("gptq", "gptq_marlin", "awq", "awq_marlin", "auto-round", "auto_round",
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """Formats of the weights and, where the checkpoint fixes it, of the KV cache."""
+    """Formats of the weights and, where the checkpoint fixes it, of the KV cache.
+
+    `expert` and `attention` are given where they differ from `weight`; `block` says that fp8
+    weights have one scale per block of 128 x 128.
+    """
 
     weight: WeightDtype
     expert: WeightDtype | None = None
     kv: KvDtype | None = None
+    attention: WeightDtype | None = None
+    block: bool = False
     note: str = ""
 
 
@@ -107,12 +113,28 @@ def stored_formats(
         named: dict[str, WeightDtype] = {"fp4": "mxfp4", "mxfp4": "mxfp4", "nvfp4": "nvfp4",
                                          "fp8": "fp8", "bf16": "bf16"}  # fmt: skip
         experts = named[expert_dtype]
+    block = "fp8" in (attention, dense, experts) and _by_block(f)
     if has_experts:
-        return Formats(attention, experts if experts != attention else None, kv)
-    note = ""
-    if attention != dense:
-        note = f"feed-forward stored as {dense}, attention as {attention}; counted as {dense}"
-    return Formats(dense, None, kv, note)
+        return Formats(attention, experts if experts != attention else None, kv, block=block)
+    return Formats(dense, None, kv, attention if attention != dense else None, block)
+
+
+def _by_block(f: Fields) -> bool:
+    """Tell whether fp8 weights are scaled by block, as DeepSeek-V3 introduced it."""
+    nested = f.child("quantization")
+    if nested is not None and _by_block(nested):
+        return True
+    if f.has("weight_block_size"):
+        return True
+    if f.text("quant_algo").upper() in ("FP8_PB_WO", "FP8_PB_REAL"):
+        return True
+    groups = f.child("config_groups")
+    for name in groups.data if groups is not None else ():
+        group = groups.child(name) if groups is not None else None
+        weights = group.child("weights") if group is not None else None
+        if weights is not None and weights.text("strategy") == "block":
+            return True
+    return False
 
 
 # ---- what each method stores ----
