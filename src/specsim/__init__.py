@@ -9,24 +9,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from specsim._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from specsim.analysis.predict import kv_result as kv_budget
     from specsim.analysis.predict import predict
     from specsim.analysis.predict import predict_crossover as crossover
     from specsim.catalog.scenario import load_scenario
-    from specsim.validate.summary import validate
-
-__version__ = "0.1.0"
 
 _PUBLIC = {
     "crossover": ("specsim.analysis.predict", "predict_crossover"),
     "kv_budget": ("specsim.analysis.predict", "kv_result"),
     "load_scenario": ("specsim.catalog.scenario", "load_scenario"),
     "predict": ("specsim.analysis.predict", "predict"),
-    "validate": ("specsim.validate.summary", "validate"),
 }
 
-__all__ = ["crossover", "kv_budget", "load_scenario", "predict", "validate"]
+__all__ = ["crossover", "kv_budget", "load_scenario", "predict"]
 
 
 def __getattr__(name: str) -> Any:

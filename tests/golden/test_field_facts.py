@@ -384,11 +384,7 @@ def test_a_drafter_shrinks_the_cache_and_the_batch(model_of_86_gb: str) -> None:
 
 def test_a_smaller_cache_moves_the_crossover(model_of_86_gb: str) -> None:
     # The same device with memory that is no limit: the same drafter pays nearly twice as far.
-    tight = resolve(
-        worked_example(
-            model_of_86_gb, {"engine.version": "0.29", "speculation.acceptance.rate": 0.7}
-        )
-    )
+    tight = resolve(worked_example(model_of_86_gb, {"engine.version": "0.29"}))
     sheet = tight.hardware.datasheet.model_copy(update={"memory_usable_gib": 400.0})
     roomy = replace(tight, hardware=tight.hardware.model_copy(update={"datasheet": sheet}))
     loads = search_loads(256)

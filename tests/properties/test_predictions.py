@@ -335,3 +335,14 @@ def test_budgets_are_points_whatever_the_samples() -> None:
         baseline_arm(deployment).budget, speculative_arm(deployment).budget,
     ]  # fmt: skip
     assert budgets[0].kv_tokens == budgets[1].kv_tokens
+
+
+@given(question=questions())
+def test_more_requests_never_serve_less(question: dict[str, Any]) -> None:
+    # Launched layer by layer throughout: no cliff at the largest graph.
+    question["workload"] |= {"arrival": "steady"}
+    question["engine"] |= {"cuda_graphs": False}
+    arms = both(resolved(question))
+    for arm in (arms.baseline, arms.speculative):
+        served = np.asarray(closed_loop(arm, arms.workload, LOADS).output_tokens_per_s)
+        assert np.all(np.diff(served) >= -0.02 * served[:-1])

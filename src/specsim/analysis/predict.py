@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from specsim._version import __version__
 from specsim.analysis.arms import Arm, baseline_arm, budget, cached_tokens
 from specsim.analysis.constants import Constants
 from specsim.analysis.crossover import find_crossover, search_loads
@@ -372,8 +373,6 @@ def _scenario_json(deployment: Deployment) -> dict[str, Any]:
 
 
 def _provenance(deployment: Deployment) -> dict[str, Any]:
-    from specsim import __version__
-
     profile, engine = deployment.hardware, deployment.engine
     constants = {
         name: {

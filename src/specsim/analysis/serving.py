@@ -106,7 +106,7 @@ def closed_loop(arm: Arm, workload: Workload, concurrency: Num) -> Service:
     chunks; more where the B prompts together need it. Chunks ride on decode steps one at a time
     while they are fewer than steps, several at a time beyond:
 
-        steps = max(N + n, B prompt tokens / room),  mixed = min(steps, B n)
+        steps = max(N + n, B (prompt + N q) / budget),  mixed = min(steps, B n)
         time in a slot = mixed T_mixed + (steps - mixed) T(B)
         output tokens/s = B OSL / time in a slot
 
@@ -125,11 +125,11 @@ def closed_loop(arm: Arm, workload: Workload, concurrency: Num) -> Service:
     decode_steps = (workload.output_tokens - 1.0) / step.tokens
     prompts = _prompts(arm, batch)
     n = prompts.n_chunks
-    room = _room(arm, batch * decode_steps / (decode_steps + n))
-    steps = np.maximum(decode_steps + n, batch * prompts.tokens / room)
-    decoding = batch * np.minimum(1.0, decode_steps / np.maximum(steps - n, 1e-9))
+    request_tokens = prompts.tokens + decode_steps * arm.verify_tokens
+    steps = np.maximum(decode_steps + n, batch * request_tokens / arm.max_num_batched_tokens)
     mixed = np.minimum(steps, batch * n)
-    beside = np.minimum(decoding, np.maximum(batch - 1.0, 0.0))
+    # Who is not in a prefill of its own decodes, in its share of the steps.
+    beside = np.maximum(np.minimum(batch * (1.0 - n / mixed), batch * decode_steps / steps), 0.0)
     mixed_s = prompts.step_s(arm, beside, context, batch * n / mixed)
     own_s = (steps - decode_steps) * mixed_s
     slot_s = mixed * mixed_s + (steps - mixed) * step_s

@@ -21,8 +21,9 @@ from pydantic import BaseModel
 
 from specsim.catalog.files import read_mapping
 from specsim.catalog.scenario import load_scenario
-from specsim.cli.output import write_file
-from specsim.errors import InputError, UsageError
+from specsim.catalog.yaml_text import load_yaml
+from specsim.cli.output import refuse_overwriting, write_file
+from specsim.errors import UsageError
 from specsim.schema.base import KvDtype, WeightDtype
 from specsim.schema.scenario import Scenario
 from specsim.schema.speculation import Method
@@ -203,7 +204,11 @@ def scenario_command(
         @functools.wraps(function)
         def run(**params: Any) -> None:
             names = ["scenario", *(str(option.name) for option in OPTIONS)]
-            function(request=read_request({name: params.pop(name) for name in names}), **params)
+            flags = {name: params.pop(name) for name in names}
+            refuse_overwriting(
+                params.get("output"), flags.get("scenario"), flags.get("save_scenario")
+            )
+            function(request=read_request(flags), **params)
 
         for option in reversed(extra):
             run = option(run)
@@ -236,8 +241,8 @@ def read_request(flags: Mapping[str, Any]) -> Request:
         )
     scenario = load_scenario(source, overrides=overrides)
     speculative = [o.name for o in OPTIONS if o.section in (_SPECULATION, _ACCEPTANCE)]
-    unused = [name for name in speculative if name in given]
-    if scenario.speculation.method == "none" and unused and given.get("spec_method") != "none":
+    unused = [name for name in speculative if name in given and given[name] != "none"]
+    if scenario.speculation.method == "none" and unused:
         raise UsageError(
             f"--{str(unused[0]).replace('_', '-')} without a way of speculating; "
             "name one with --spec-method or --speculative-config"
@@ -310,10 +315,7 @@ def _overrides(
         name, equals, text = setting.partition("=")
         if not (name and equals):
             raise UsageError(f"--set {setting!r}: expected KEY=VALUE, such as engine.host_ms=0.9")
-        try:
-            values[name] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise InputError(f"--set {name}: {text!r} is not a value: {error}") from error
+        values[name] = load_yaml(text, what=f"--set {name}")
     return values
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from specsim.schema.results import says
@@ -37,6 +37,13 @@ class PointCheck:
     speedup_high: float | None = says("90th percentile")
     arms: tuple[ArmCheck, ...] = says("absolute figures")
     failed: str = says("why there is no prediction; empty: there is one")
+    below_bound: bool = field(
+        default=False,
+        metadata={
+            "description": "slower than any acceptance explains: look at the engine path",
+            "unit": "",
+        },
+    )
 
     @property
     def error_pct(self) -> float | None:

@@ -6,7 +6,7 @@ Points of a case that differ in nothing but the load are one evaluation on an ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from specsim.schema.case import Case, CasePoint
 from specsim.schema.scenario import Scenario
 from specsim.schema.validation import ArmCheck, CaseCheck, CurveCheck, PointCheck, SweepCheck
 from specsim.units import MILLI
+from specsim.validate.bounds import MARGIN, acceptance_is_known, is_below_bound
 from specsim.validate.signs import measured_speedup
 
 Array = npt.NDArray[np.float64]
@@ -43,7 +44,7 @@ def check_case(case: Case, *, search: Sequence[Path] = (), n_samples: int = N_SA
     checks: dict[int, PointCheck] = {}
     for indices in _same_but_load([scenario for _, scenario in pairs]):
         group = [(i, *pairs[i]) for i in indices]
-        for check in _check_group(group, search, n_samples):
+        for check in _check_group(case, group, search, n_samples):
             checks[check.index] = check
     points = tuple(checks[i] for i in range(len(pairs)))
     return CaseCheck(
@@ -79,7 +80,10 @@ class _Arms:
 
 
 def _check_group(
-    group: list[tuple[int, CasePoint, Scenario]], search: Sequence[Path], n_samples: int
+    case: Case,
+    group: list[tuple[int, CasePoint, Scenario]],
+    search: Sequence[Path],
+    n_samples: int,
 ) -> list[PointCheck]:
     scenario = group[0][2]
     loads = np.array([_load(s) for _, _, s in group], dtype=float)
@@ -91,7 +95,41 @@ def _check_group(
     except SpecsimError as error:
         return [_failed(i, point, s, str(error)) for i, point, s in group]
     k = deployment.num_speculative_tokens
-    return [_point(i, j, point, loads[j], k, arms) for j, (i, point, _) in enumerate(group)]
+    checks = [_point(i, j, point, loads[j], k, arms) for j, (i, point, _) in enumerate(group)]
+    if not n_samples:
+        return checks
+    constants = Constants(n_samples, SEED)
+    return [
+        replace(check, below_bound=True)
+        if _is_suspect(check)
+        and is_below_bound(
+            deployment,
+            point,
+            load,
+            acceptance_known=acceptance_is_known(case, point),
+            constants=constants,
+        )
+        else check
+        for check, (_, point, _), load in zip(checks, group, loads, strict=True)
+    ]
+
+
+def _is_suspect(check: PointCheck) -> bool:
+    """Whether a point may be below the bound at all: it is far slower than predicted, or a loss.
+
+    A bound costs an evaluation of its own; this leaves out the points that it cannot catch.
+    """
+    measured, predicted = check.measured_speedup, check.predicted_speedup
+    if measured is not None and predicted is not None:
+        if measured < min(1.0, predicted) or measured < predicted / MARGIN:
+            return True
+    return any(a.arm == "speculative" and _slowness(a) > MARGIN for a in check.arms)
+
+
+def _slowness(arm: ArmCheck) -> float:
+    """Return measured over predicted time."""
+    ratio = arm.measured / arm.predicted
+    return ratio if arm.metric == "tpot_ms" else 1.0 / ratio
 
 
 def _pass(index: int, point: CasePoint, deployment: Deployment) -> PointCheck:
