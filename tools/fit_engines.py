@@ -52,7 +52,7 @@ class Group:
 SPECULATIVE = ("speculative_host_ms", "draft_host_ms", "speculative_per_sequence_host_us")
 GROUPS = (
     Group("vllm", ("0.8.5", "0.10"), SPECULATIVE),
-    Group("vllm", ("0.13", "0.17.1", "0.19.1"), SPECULATIVE),
+    Group("vllm", ("0.13", "0.17.1", "0.19.1"), (*SPECULATIVE, "piecewise_layer_us")),
     Group("vllm", ("0.25.1", "0.29"), SPECULATIVE),
     Group("sglang", ("0.5.2", "0.5.9"), SPECULATIVE),
 )

@@ -388,12 +388,23 @@ def _overheads(deployment: Deployment, constants: Constants, *, speculative: boo
         )
         + (0.0 if tree is None else draw(engine.tree_pass_host_ms, None, "draft_host")),
         eager_layer_s=constants.value(engine.eager_layer_us, "eager") * MICRO,
+        piecewise_layer_s=constants.value(engine.piecewise_layer_us, "eager") * MICRO
+        if speculative and _verifies_piecewise(deployment)
+        else 0.0,
         draft_eager_layer_s=constants.value(
             engine.eager_draft_layer_us or engine.eager_layer_us, "eager"
         )
         * MICRO,
         max_graph_tokens=float(_max_graph_tokens(deployment, width)),
     )
+
+
+def _verifies_piecewise(deployment: Deployment) -> bool:
+    asked = deployment.scenario.engine.speculative_graphs
+    if asked is not None:
+        return asked == "piecewise"
+    capability = deployment.hardware.identity.compute_capability or ""
+    return capability in deployment.engine.piecewise_capabilities
 
 
 def _max_graph_tokens(deployment: Deployment, width: int) -> int:

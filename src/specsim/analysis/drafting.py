@@ -119,9 +119,13 @@ def _check_drafter(
 
 
 def choose_num_speculative_tokens(
-    scenario: Scenario, drafter: DrafterSpec | ModelSpec | None, notes: Notes
+    scenario: Scenario,
+    drafter: DrafterSpec | ModelSpec | None,
+    notes: Notes,
+    *,
+    for_memory: bool = False,
 ) -> int:
-    """Return k: as asked, else what the drafter was built for.
+    """Return k: as asked, else what the drafter was built for; for memory alone 1 will do.
 
     Raises
     ------
@@ -136,6 +140,8 @@ def choose_num_speculative_tokens(
         k = most if most is not None else None
         if k is None and method == "mtp" and isinstance(drafter, DrafterSpec):
             k = drafter.n_mtp_layers
+        if k is None and for_memory:
+            k = 1
         if k is None:
             raise UsageError(
                 f"method {method} needs num_speculative_tokens; give --spec-tokens, 3 to 5 are "

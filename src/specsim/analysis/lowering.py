@@ -390,7 +390,12 @@ def _projections(a: Attention, rank: Rank, hidden: int, dtype: str) -> list[Gemm
         ]
         if a.indexer is not None and not a.indexer.shared:
             gemms.append(gemm(a.indexer.n_heads * a.indexer.head_dim, a.q_lora_rank))
-            gemms.append(gemm(a.indexer.head_dim + a.indexer.n_heads, hidden))
+            keys = compressor_params(
+                hidden_size=hidden,
+                head_dim=a.indexer.head_dim,
+                compress_ratio=a.compress_ratio,
+            )
+            gemms.append(_gemm(rank, keys / hidden + a.indexer.n_heads, hidden, "bf16"))
         pooled = compressor_params(
             hidden_size=hidden, head_dim=a.head_dim, compress_ratio=a.compress_ratio
         )

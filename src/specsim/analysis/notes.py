@@ -20,7 +20,7 @@ class Notes:
             record = getattr(scenario, part)
             for name in fields:
                 if name not in record.model_fields_set:
-                    self.default(f"{part}.{name} = {getattr(record, name)}")
+                    self.default(f"{part}.{name} = {_written(getattr(record, name))}")
         if "load" not in scenario.model_fields_set:
             self.default("load.concurrency = 1, 2, 4 ... 256")
 
@@ -32,5 +32,12 @@ class Notes:
         """Return what was given, else the engine's value, noted as a default."""
         if given is not None:
             return given
-        self.default(f"{name} = {otherwise} (the engine's)")
+        self.default(f"{name} = {_written(otherwise)} (the engine's)")
         return otherwise
+
+
+def _written(value: Any) -> str:
+    """Write a value as YAML would."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

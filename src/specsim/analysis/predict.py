@@ -399,7 +399,11 @@ def _provenance(deployment: Deployment) -> dict[str, Any]:
         "expert_dtype": deployment.expert_dtype,
         "price": None
         if price is None
-        else {"usd_per_gpu_hour": price.usd_per_gpu_hour, "source": price.source},
+        else {
+            "usd_per_gpu_hour": price.usd_per_gpu_hour,
+            "as_of": None if price.as_of is None else price.as_of.isoformat(),
+            "source": price.source,
+        },
         "band": f"{N_SAMPLES} samples, seed {SEED}, 10th to 90th percentile",
     }
 

@@ -33,6 +33,8 @@ from specsim.schema.scenario import Scenario
 
 _FOUR_BIT = ("int4", "nvfp4", "mxfp4")
 _DEFAULT_MODEL_LEN = 8192
+_NODE = 8
+"""Devices of one node, but for rack-scale systems (GB200, GB300)."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def resolve(
     if speculation.method != "none":
         _method_known(scenario, engine, notes)
         drafter = choose_drafter(scenario, model, notes, search)
-        k = choose_num_speculative_tokens(scenario, drafter, notes)
+        k = choose_num_speculative_tokens(scenario, drafter, notes, for_memory=for_memory)
         if not for_memory or speculation.acceptance is not None:
             acceptance = acceptance_model(scenario, k=k, engine=engine, search=search)
             notes.warnings += acceptance.warnings
@@ -161,6 +163,11 @@ def resolve(
             f"target's tensor_parallel_size, {tensor_parallel}"
         )
     _check_parallelism(scenario, model)
+    if tensor_parallel > _NODE and not hardware.identity.id.startswith("gb"):
+        notes.warnings.append(
+            f"tensor_parallel_size {tensor_parallel} spans several nodes, whose network is not "
+            "modelled: all-reduces are taken as if inside one"
+        )
     used, assumed = used_blocks(
         hardware,
         model,
@@ -260,7 +267,8 @@ def _max_model_len(scenario: Scenario, model: ModelSpec, notes: Notes) -> int:
     asked = scenario.engine.max_model_len
     if asked is None:
         asked = int(model.max_position_embeddings or max(_DEFAULT_MODEL_LEN, needed))
-        notes.default(f"engine.max_model_len = {asked}")
+        whose = " (the model's)" if model.max_position_embeddings else ""
+        notes.default(f"engine.max_model_len = {asked}{whose}")
     if needed > asked:
         raise UsageError(
             f"input_tokens + output_tokens = {needed:g} is above max_model_len {asked}; "

@@ -12,7 +12,7 @@ from specsim.cli.words import joined, notes, wrapped
 from specsim.export.tables import MISSING, Cell, clipped, column, figure, grouped, table
 from specsim.export.terminal import Screen
 from specsim.schema.results import as_json as plain
-from specsim.schema.validation import CaseCheck, Validation
+from specsim.schema.validation import CaseCheck, PointCheck, Validation
 
 _ROWS = {
     "all": "all cases",
@@ -81,9 +81,26 @@ def _report(screen: Screen, found: Validation, *, by_case: bool) -> list[str]:
         [
             [screen.paint(title, "strong"), *_summary(screen, found)],
             _parts(screen, scored, by_case=by_case),
+            _below_bound(screen, scored),
             notes(screen, "COULD NOT BE RUN", failures, role="neutral"),
         ]
     )
+
+
+def _below_bound(screen: Screen, cases: Sequence[CaseCheck]) -> list[str]:
+    from specsim.validate.bounds import ADVICE
+
+    found = [(case, point) for case in cases for point in case.points if point.below_bound]
+    entries = [
+        f"{case.case}, point {point.index + 1}: {_speeds(point)}; {ADVICE}" for case, point in found
+    ]
+    return notes(screen, "BELOW ANY BOUND", entries, role="neutral")
+
+
+def _speeds(point: PointCheck) -> str:
+    if point.measured_speedup is not None and point.speedup_low is not None:
+        return f"on / off {point.measured_speedup:.2f}, predicted {point.speedup_low:.2f} or more"
+    return "slower than twice the predicted step"
 
 
 def _summary(screen: Screen, found: Validation) -> list[str]:

@@ -48,8 +48,6 @@ class SoftmaxAttention:
     index_key_bytes: float = 0.0
     index_heads: float = 0.0
     index_head_dim: float = 0.0
-    around_s: Num = 0.0
-    """Small kernels around the attention proper (latent attention: norms, concatenation). [s]"""
 
     def entries(self, context: Num, query_tokens: Num) -> tuple[Num, Num]:
         """Return entries read per sequence and entries scored per query.
@@ -286,7 +284,7 @@ def _attention(a: SoftmaxAttention, sequences: Num, query_tokens: Num, context: 
             head_dim=a.index_head_dim,
             rates=a.rates,
         )
-    return cost + Cost(host_s=a.around_s)
+    return cost
 
 
 def _prefill(a: SoftmaxAttention, tokens: Num, context: Num, sequences: Num) -> Cost:

@@ -28,6 +28,8 @@ class Overheads:
     """Per drafter pass."""
     eager_layer_s: Num
     """Launch time per layer where no graph covers the pass."""
+    piecewise_layer_s: Num
+    """Launch time per layer of a verification whose attention is outside the graphs."""
     draft_eager_layer_s: Num
     """The same for a drafter."""
     max_graph_tokens: Num
@@ -254,7 +256,7 @@ def speculative_step(
         prefill_tokens=prefill_tokens,
         prefill_context=prefill_context,
         prefill_sequences=prefill_sequences,
-    )
+    ) + Cost(host_s=target.n_layers * overheads.piecewise_layer_s)
     draft = draft_cost(
         plan,
         overheads,

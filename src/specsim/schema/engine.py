@@ -36,6 +36,15 @@ class EngineConstants(Record):
     speculative_per_sequence_host_us_by_method: dict[str, Range] = Field(
         default_factory=dict, description="the same for methods that differ"
     )
+    piecewise_layer_us: Range = Field(
+        default=Range(value=0.0, low=0.0, high=0.0),
+        description="launch time per layer of a verification whose attention is in no graph",
+    )
+    piecewise_capabilities: tuple[str, ...] = Field(
+        default=(),
+        description="compute capabilities on which verification runs so: their attention backend "
+        "captures single-token decodes only",
+    )
     tree_pass_host_ms: Range = Field(
         default=Range(value=0.0, low=0.0, high=0.0),
         description="added per drafter pass where a tree is drafted",

@@ -46,6 +46,11 @@ class EngineSettings(Record):
         default=None, gt=0, description="largest captured step [tokens]; absent: engine default"
     )
     async_scheduling: bool | None = None
+    speculative_graphs: Literal["full", "piecewise"] | None = Field(
+        default=None,
+        description="graphs of verification: piecewise where the engine's log says that it "
+        "overrides cudagraph_mode; absent: what the version does on this device",
+    )
     host_ms: float | None = Field(default=None, ge=0, description="overrides the engine's constant")
     speculative_host_ms: float | None = Field(default=None, ge=0)
     draft_host_ms: float | None = Field(default=None, ge=0)

@@ -1,4 +1,4 @@
-"""Is a measurement below what the hardware allows, however little speculation yields?
+"""Measurements below what the hardware allows, however little speculation yields.
 
 A prediction that is too high may rest on a wrong acceptance or on a kernel that is a little slow.
 This is the other case: no draft length, acceptance or batch explains the figure, and the place to

@@ -256,7 +256,7 @@ def _curves(points: tuple[PointCheck, ...]) -> tuple[CurveCheck, ...]:
     """Return the ladders of loads on which nothing but the load differs."""
     by_setting: dict[str, list[PointCheck]] = {}
     for p in _compared(points):
-        by_setting.setdefault(repr(_besides_load(p)), []).append(p)
+        by_setting.setdefault(repr(besides_load(p)), []).append(p)
     found = []
     for ladder in by_setting.values():
         ladder.sort(key=lambda p: p.load or 0.0)
@@ -273,9 +273,14 @@ def _curves(points: tuple[PointCheck, ...]) -> tuple[CurveCheck, ...]:
     return tuple(found)
 
 
-def _besides_load(p: PointCheck) -> list[tuple[str, object]]:
-    """Return what a point sets besides its load; a batch limit equal to the load is the load."""
+def besides_load(p: PointCheck) -> list[tuple[str, object]]:
+    """Return what a point sets besides its load.
+
+    A batch limit equal to the load is the load, and so is the number of requests that a benchmark
+    sends at it.
+    """
     rest = {k: v for k, v in p.override.items() if (k, v) != ("engine.max_num_seqs", p.load)}
+    rest.pop("workload.num_requests", None)
     return sorted(rest.items(), key=str)
 
 
@@ -287,7 +292,7 @@ def _sweeps(points: tuple[PointCheck, ...], given: list[CasePoint]) -> tuple[Swe
     """Return the points at one load that differ in nothing but the draft tokens."""
     by_setting: dict[str, list[PointCheck]] = {}
     for p in _compared(points):
-        rest = [(key, v) for key, v in _besides_load(p) if not _is_k(key)]
+        rest = [(key, v) for key, v in besides_load(p) if not _is_k(key)]
         key = f"{p.load}{rest!r}"
         by_setting.setdefault(key, []).append(p)
     found = []

@@ -22,6 +22,7 @@ from specsim.physics.step import (
 PER_ROW = GemmRates(launch_s=0.0, bytes_per_s=1e30, flop_per_s=2.0, sharpness=1.0)
 UNIT = Gemm(out_features=1.0, in_features=1.0, weight_bytes=1.0, rates=PER_ROW)
 NO_OVERHEADS = Overheads(
+    piecewise_layer_s=0.0,
     draft_eager_layer_s=0.0,
     speculative_per_sequence_host_s=0.0,
     host_s=0.0, per_sequence_host_s=0.0, speculative_host_s=0.0, proposer_host_s=0.0,
