@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench wheel clean
+.PHONY: help demo test lint docs gate bench wheel clean
 
 help: ## show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -36,15 +36,19 @@ lint: $(VENV)/.dev ## format, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# What only the picture needs is no part of the dev group.
+# What only the pictures need is no part of the dev group.
 $(VENV)/.docs: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --compile --disable-pip-version-check altair vl-convert-python
 	touch $@
 
-docs: $(VENV)/.docs ## write the pages made from code, and the picture of the README, again
+docs: $(VENV)/.docs ## write the pages made from code, and all pictures, again
 	$(BIN)/python tools/make_cli_docs.py
 	$(BIN)/python tools/make_picture.py
 	$(BIN)/python tools/make_validation.py
+
+# Refused unless CHANGELOG.md says 'numbers change' with the error before and after.
+gate: $(VENV)/.dev ## accept the present accuracy as what no change may fall behind
+	$(BIN)/python tools/make_validation.py --write-gate
 
 bench: $(VENV)/.dev ## time a prediction and a grid
 	$(BIN)/python -m pytest benchmarks -o testpaths=benchmarks --benchmark-only

@@ -1,25 +1,24 @@
 """Write docs/validation.md, its plots and the README's summary from the cases.
 
-    python tools/make_validation.py                everything, in about a minute
-    python tools/make_validation.py --quick        without the ablations
-    python tools/make_validation.py --check        only say whether the page is current
-    python tools/make_validation.py --write-gate   accept the present figures as the gate
+Without arguments everything, in about a minute. `--quick` leaves out the ablations, `--check` only
+says whether the page is current, `--write-gate` accepts the present figures as the gate.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from validation import ablations, figures, gate
-from validation.ablations import ablations_section
-from validation.kernels import kernels_section
-from validation.misses import misses_section
-from validation.overhead import overhead_section
-from validation.physics import physics_section
-from validation.reports import (
+from validation_report import ablations, figures, gate
+from validation_report.ablations import ablations_section
+from validation_report.kernels import kernels_section
+from validation_report.misses import misses_section
+from validation_report.overhead import overhead_section
+from validation_report.physics import physics_section
+from validation_report.reports import (
     NOTES,
     acceptance_is_filled_in,
     on_the_wrong_side,
@@ -27,7 +26,7 @@ from validation.reports import (
     sglang_budget,
     slug,
 )
-from validation.summary import headline, sources_section, summary_section
+from validation_report.summary import headline, sources_section, summary_section
 
 __all__ = ["CASES", "NOTES", "PAGE", "acceptance_is_filled_in", "on_the_wrong_side", "page",
            "sglang_budget", "slug"]  # fmt: skip
@@ -82,7 +81,7 @@ def page() -> str:
 def readme() -> str:
     """Return the README with the present summary between its markers."""
     text = README.read_text(encoding="utf-8")
-    made = f"{START}\n{headline()}\n{END}"
+    made = f"{START}\n{textwrap.fill(headline(), width=100)}\n{END}"
     found, n = re.subn(f"{re.escape(START)}.*?{re.escape(END)}", lambda _: made, text, flags=re.S)
     if n != 1:
         sys.exit(f"{README.name} has no line {START!r} followed by {END!r}")
@@ -93,7 +92,7 @@ def main() -> None:
     """Write the page, or exit with 1 if `--check` is given and it is stale."""
     arguments = set(sys.argv[1:])
     if unknown := arguments - {"--quick", "--check", "--write-gate"}:
-        sys.exit(f"unknown: {', '.join(sorted(unknown))}\n{__doc__}")
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; give --quick, --check or --write-gate")
     if "--write-gate" in arguments:
         print(gate.write(figures.validation().summary))
         return
@@ -102,7 +101,7 @@ def main() -> None:
         sys.exit(0 if current else f"{PAGE.name} is stale: run tools/make_validation.py")
     if "--quick" not in arguments:
         ablations.write()
-    from validation import plots  # altair is no part of the dev group
+    from validation_report import plots  # altair is no part of the dev group
 
     PAGE.parent.mkdir(exist_ok=True)
     plots.write()

@@ -42,7 +42,7 @@ def verdict(
     decides.
     """
     found = _decide(points, crossover, break_even, f, largest_rates)
-    reason = found.reason + _slow_start(points)
+    reason = found.reason + _slow_start(points) + _too_much(points, largest_rates)
     if does_not_start:
         reason += "; as written vLLM does not start: see the first warning"
     return Verdict(found.decision, reason)
@@ -93,6 +93,17 @@ def _overloaded(points: Sequence[Point], largest_rates: tuple[float, float] | No
     if on > NEUTRAL_HIGH * off:
         return Verdict("on", reason)
     return Verdict("off" if on < NEUTRAL_LOW * off else "neutral", reason)
+
+
+def _too_much(points: Sequence[Point], largest_rates: tuple[float, float] | None) -> str:
+    """Say which of the rates overload both arms, where others do not."""
+    over = [_load(p) for p in points if p.baseline is None and p.speculative is None]
+    if largest_rates is None or not over or len(over) == len(points):
+        return ""
+    off, on = largest_rates
+    return (
+        f"; {min(over):g} requests/s and more overload a replica: off serves {off:.3g}, on {on:.3g}"
+    )
 
 
 def _loss(worst: Point, is_open: bool) -> str:

@@ -24,8 +24,8 @@ from specsim.physics.step import Overheads
 from specsim.schema.base import Range
 from specsim.validate import check
 from specsim.validate.summary import validate
-from validation import figures
-from validation.markdown import percent, section, table
+from validation_report import figures
+from validation_report.markdown import percent, section, table
 
 KEPT = figures.ROOT / "validation" / "ablations.json"
 Patch = tuple[Any, str, Any]
@@ -150,7 +150,8 @@ TEXT = """\
 Each row drops one effect of docs/method.md and predicts all cases again, with everything else as
 shipped and nothing fitted again: errors of the speedup on the cases of grade A and B, and of the
 time per token on all. An effect that most cases do not have (experts, linear attention, tensor
-parallelism) moves a median little and the tail more. A row that is better than the whole model says
+parallelism) moves a median little and the tail more, and so does the acceptance vector, since most
+cases give the tokens per step at their own k. A row that is better than the whole model says
 that the constant behind the effect is too strong on these cases, not that the effect is absent.
 """
 

@@ -10,8 +10,8 @@ from typing import Any
 from specsim.catalog.files import read_mapping
 from specsim.schema.validation import CaseCheck
 from specsim.validate.summary import summarise
-from validation import figures
-from validation.markdown import percent, section
+from validation_report import figures
+from validation_report.markdown import percent, section
 
 NOTES = figures.ROOT / "validation" / "notes.yaml"
 LIMIT_PCT = 15.0
@@ -19,7 +19,7 @@ _METRICS = {"speedup": "speedup", "tpot": "TPOT", "output_tok_s": "tokens/s"}
 TEXT = """\
 Every case whose median error of speedup, time per token or throughput is above {limit:g} % is named
 here, with what we think the reason is (words from `validation/notes.yaml`, figures computed). A
-group says its median errors; '+' is a prediction that is too high.
+case's median errors follow in brackets; '+' is a prediction that is too high.
 """
 
 
@@ -88,13 +88,17 @@ def misses_section() -> str:
 
 
 def _paragraphs(above: dict[str, dict[str, float]]) -> Iterator[str]:
+    left = dict.fromkeys(above)
     for entry in notes():
-        cases = [name for name in above if matches(entry, name)]
-        if not cases and not entry.get("always"):
+        # The first entry that speaks of a case has it.
+        cases = [name for name in left if matches(entry, name)]
+        for name in cases:
+            del left[name]
+        if not cases:
             continue
         why = " ".join(entry["why"].split())
         each = "; ".join(f"{name}: {_errors(above[name])}" for name in cases)
-        yield f"**{entry['title']}.** {why}" + (f" *({each})*" if each else "")
+        yield f"**{entry['title']}.** {why} *({each})*"
 
 
 def _errors(errors: dict[str, float]) -> str:

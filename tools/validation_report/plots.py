@@ -9,7 +9,7 @@ import altair as alt
 
 from specsim.schema.validation import CaseCheck, CurveCheck, PointCheck
 from specsim.validate.check import besides_load
-from validation import figures
+from validation_report import figures
 
 FOLDER = figures.ROOT / "docs" / "img"
 TUNE, TEST, GREY, INK = "#0072B2", "#D55E00", "#9aa0a6", "#202124"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from specsim.schema.validation import CaseCheck
 from specsim.validate.summary import Figures, summarise
-from validation import figures
-from validation.markdown import NONE, linked, percent, section, share, table
+from validation_report import figures
+from validation_report.markdown import NONE, linked, percent, section, share, table
 
 BARS_TEXT = """\
 The bars are those that the project set itself before fitting. They are to hold on `test` cases of

@@ -15,8 +15,8 @@ from specsim.catalog.models import load_drafter, load_model
 from specsim.schema.case import Case
 from specsim.units import GB, GIB
 from specsim.validate.signs import Sign, share_right, signs
-from validation import figures
-from validation.markdown import linked, table
+from validation_report import figures
+from validation_report.markdown import linked, table
 
 NOTES = figures.ROOT / "validation" / "replay.yaml"
 

@@ -2,7 +2,7 @@
 
 Run once where the data folder is present; the page is made from what it writes:
 
-    python -m validation.settled ../shared        (in tools/)
+    cd tools && python -m validation_report.settled ../../shared
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def flatness(folder: Path) -> dict[str, Any]:
             key = (path.stem, r["url"], r["drafter_method"], r["num_spec_tokens"], r["dataset"],
                    r["input_len"], r["temperature"], r["note"][:12])  # fmt: skip
             curves[key][float(r["load"])] = float(r["value"])
-    spreads = {}
+    spreads: dict[str, float] = {}
     for (source, _, method, k, data, *_), at in curves.items():
         if len(at) >= 3:
             low, high = min(at.values()), max(at.values())
@@ -178,7 +178,8 @@ def flatness(folder: Path) -> dict[str, Any]:
 
 def itl_over_tpot(folder: Path) -> dict[str, Any]:
     """Compare mean ITL over mean TPOT with the acceptance length that the server counted."""
-    errors, plain = {}, []
+    errors: dict[str, float] = {}
+    plain: list[float] = []
     for kind in ("vllm_bench_json", "vllm_bench_rust_json"):
         for name, f in bench_files(folder, kind):
             if not f.get("mean_tpot_ms"):
@@ -216,7 +217,7 @@ def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../../shared")
     if not folder.is_dir():
         sys.exit(f"{folder}: no such folder; give the one with measurements/ and samples/")
-    head = "# Made by tools/validation/settled.py from the published measurements. Facts only.\n"
+    head = "# Made by tools/validation_report/settled.py from published measurements. Facts only.\n"
     body = yaml.safe_dump({name: fact(folder) for name, fact in FACTS.items()}, sort_keys=False)
     KEPT.write_text(head + body, encoding="utf-8")
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from validation import figures
-from validation.markdown import percent, section, table
+from validation_report import figures
+from validation_report.markdown import percent, section, table
 
 FIT = figures.ROOT / "validation" / "kernel_fit.json"
 NAMES = {

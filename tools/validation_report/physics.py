@@ -13,14 +13,14 @@ from specsim.catalog.scenario import load_scenario
 from specsim.schema.results import Point
 from specsim.schema.scenario import Scenario
 from specsim.schema.validation import CaseCheck, PointCheck
-from validation import figures
-from validation.markdown import section
+from validation_report import figures
+from validation_report.markdown import section
 
 FACTS = figures.ROOT / "validation" / "settled.yaml"
 GRAPH_TOKENS = 512
 HEAD = """\
 Questions that theory leaves open, and what the measurements say. Figures of others are computed
-once by `tools/validation/settled.py` and kept in `validation/settled.yaml`; predictions are
+once by `tools/validation_report/settled.py` and kept in `validation/settled.yaml`; predictions are
 computed with the page.
 """
 

@@ -15,8 +15,8 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def linked(name: str, url: str) -> str:
-    """Return a link, where there is something to link to."""
-    return f"[{name}]({url})" if url.startswith("http") else name
+    """Return a link to the first address in `url`, where there is one."""
+    return f"[{name}]({url.split()[0]})" if url.startswith("http") else name
 
 
 def percent(value: float | None, *, signed: bool = False) -> str:
