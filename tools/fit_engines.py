@@ -30,7 +30,7 @@ from specsim.errors import SpecsimError
 from specsim.schema.base import Range
 from specsim.schema.case import CasePoint
 from specsim.units import MILLI
-from specsim.validate.signs import measured_speedup
+from specsim.validation.signs import measured_speedup
 
 ROOT = Path(__file__).parents[1]
 SPEEDUP_SD, TIME_SD, PRIOR_SD = 0.05, 0.10, 0.7

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from specsim.analysis.predict import predict
     from specsim.analysis.predict import predict_crossover as crossover
     from specsim.catalog.scenario import load_scenario
+    from specsim.validation.summary import validate
 
 _PUBLIC = {
     "crossover": ("specsim.analysis.predict", "predict_crossover"),
     "kv_budget": ("specsim.analysis.predict", "kv_result"),
     "load_scenario": ("specsim.catalog.scenario", "load_scenario"),
     "predict": ("specsim.analysis.predict", "predict"),
+    "validate": ("specsim.validation.summary", "validate"),
 }
 
-__all__ = ["crossover", "kv_budget", "load_scenario", "predict"]
+__all__ = ["crossover", "kv_budget", "load_scenario", "predict", "validate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from specsim.catalog.case import load_cases
 from specsim.catalog.files import read_mapping
 from specsim.schema.case import Case
-from specsim.validate.signs import Sign, share_right, signs
+from specsim.validation.signs import Sign, share_right, signs
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))

@@ -22,8 +22,8 @@ from specsim.physics import kernels
 from specsim.physics.cost import Cost, Num, smooth_roofline
 from specsim.physics.step import Overheads
 from specsim.schema.base import Range
-from specsim.validate import check
-from specsim.validate.summary import validate
+from specsim.validation import check
+from specsim.validation.summary import validate
 from validation_report import figures
 from validation_report.markdown import percent, section, table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from specsim.catalog.case import load_cases
 from specsim.schema.case import Case
 from specsim.schema.validation import CaseCheck, Validation
-from specsim.validate.summary import Figures, validate
+from specsim.validation.summary import Figures, validate
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT / "validation" / "cases"

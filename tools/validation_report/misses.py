@@ -9,7 +9,7 @@ from typing import Any
 
 from specsim.catalog.files import read_mapping
 from specsim.schema.validation import CaseCheck
-from specsim.validate.summary import summarise
+from specsim.validation.summary import summarise
 from validation_report import figures
 from validation_report.markdown import percent, section
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from specsim.catalog.case import load_case
 from specsim.schema.case import Case, CasePoint
 from specsim.schema.validation import PointCheck
-from specsim.validate.bounds import ADVICE
-from specsim.validate.signs import direction, measured_direction
+from specsim.validation.bounds import ADVICE
+from specsim.validation.signs import direction, measured_direction
 from validation_report import figures
 from validation_report.markdown import NONE, linked, section, table
 

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from specsim.schema.validation import CaseCheck, CurveCheck, PointCheck
-from specsim.validate.check import besides_load
+from specsim.validation.check import besides_load
 from validation_report import figures
 
 FOLDER = figures.ROOT / "docs" / "img"

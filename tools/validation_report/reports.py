@@ -14,7 +14,7 @@ from specsim.catalog.hardware import load_hardware
 from specsim.catalog.models import load_drafter, load_model
 from specsim.schema.case import Case
 from specsim.units import GB, GIB
-from specsim.validate.signs import Sign, share_right, signs
+from specsim.validation.signs import Sign, share_right, signs
 from validation_report import figures
 from validation_report.markdown import linked, table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specsim.schema.validation import CaseCheck
-from specsim.validate.summary import Figures, summarise
+from specsim.validation.summary import Figures, summarise
 from validation_report import figures
 from validation_report.markdown import NONE, linked, percent, section, share, table
 

@@ -59,7 +59,7 @@ def command(
     and by role: what was used for tuning, and what never was. 90 cases take about 5 s.
     """
     from specsim.catalog.case import shipped_cases
-    from specsim.validate.summary import validate
+    from specsim.validation.summary import validate
 
     found = validate(cases or shipped_cases(), search=catalog)
     emit(
@@ -88,7 +88,7 @@ def _report(screen: Screen, found: Validation, *, by_case: bool) -> list[str]:
 
 
 def _below_bound(screen: Screen, cases: Sequence[CaseCheck]) -> list[str]:
-    from specsim.validate.bounds import ADVICE
+    from specsim.validation.bounds import ADVICE
 
     found = [(case, point) for case in cases for point in case.points if point.below_bound]
     entries = [
@@ -148,7 +148,7 @@ def _summary(screen: Screen, found: Validation) -> list[str]:
 
 def _parts(screen: Screen, cases: Sequence[CaseCheck], *, by_case: bool) -> list[str]:
     """Return the errors of each source, or of each case."""
-    from specsim.validate.summary import summarise
+    from specsim.validation.summary import summarise
 
     groups: dict[str, list[CaseCheck]] = {}
     for case in cases:

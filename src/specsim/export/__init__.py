@@ -1,1 +1,1 @@
-"""."""
+"""Results as text: tables and terminal pictures."""

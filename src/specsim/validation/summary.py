@@ -10,7 +10,7 @@ import numpy as np
 from specsim.catalog.case import case_files, load_case
 from specsim.errors import SpecsimError
 from specsim.schema.validation import CaseCheck, PointCheck, Validation
-from specsim.validate.check import N_SAMPLES, check_case
+from specsim.validation.check import N_SAMPLES, check_case
 
 Figures = dict[str, float | None]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specsim.errors import NotFoundError
-from specsim.validate.summary import validate
+from specsim.validation.summary import validate
 
 Write = Callable[..., Path]
 ENTRY = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specsim.schema.validation import ArmCheck, CaseCheck, CurveCheck, PointCheck, SweepCheck
-from specsim.validate.summary import summarise
+from specsim.validation.summary import summarise
 
 
 def point(

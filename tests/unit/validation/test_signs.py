@@ -8,7 +8,7 @@ import pytest
 
 from specsim.schema.base import parse
 from specsim.schema.case import Case, CasePoint
-from specsim.validate.signs import (
+from specsim.validation.signs import (
     direction,
     measured_direction,
     measured_speedup,

@@ -9,7 +9,7 @@ import pytest
 
 from specsim.catalog.case import load_case
 from specsim.schema.validation import CaseCheck
-from specsim.validate.check import check_case
+from specsim.validation.check import check_case
 
 Write = Callable[..., Path]
 

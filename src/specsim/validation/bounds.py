@@ -17,7 +17,7 @@ from specsim.analysis.curves import pair, service_at_rates
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import closed_loop
 from specsim.schema.case import Case, CasePoint
-from specsim.validate.signs import measured_speedup
+from specsim.validation.signs import measured_speedup
 
 ADVICE = "measured below the bound: look at the engine path"
 MARGIN = 2.0

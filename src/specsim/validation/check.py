@@ -24,8 +24,8 @@ from specsim.schema.case import Case, CasePoint
 from specsim.schema.scenario import Scenario
 from specsim.schema.validation import ArmCheck, CaseCheck, CurveCheck, PointCheck, SweepCheck
 from specsim.units import MILLI
-from specsim.validate.bounds import MARGIN, acceptance_is_known, is_below_bound
-from specsim.validate.signs import measured_speedup
+from specsim.validation.bounds import MARGIN, acceptance_is_known, is_below_bound
+from specsim.validation.signs import measured_speedup
 
 Array = npt.NDArray[np.float64]
 N_SAMPLES = 128

@@ -1,0 +1,1 @@
+"""Published cases against predictions: errors, signs, bounds."""
