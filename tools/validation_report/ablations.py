@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from specsim.analysis import acceptance, arms, curves, lowering
+from specsim.analysis import acceptance, arms, curves, rank
 from specsim.catalog.hardware import gemm_constants, moe_constants
 from specsim.physics import acceptance as law
 from specsim.physics import kernels
@@ -72,8 +72,8 @@ def _full_compute() -> list[Patch]:
         return lambda *given: constants(*given).model_copy(update={"compute_frac": peak, **more})
 
     return [
-        (lowering, "gemm_constants", ideal(gemm_constants, row_factor=None)),
-        (lowering, "moe_constants", ideal(moe_constants)),
+        (rank, "gemm_constants", ideal(gemm_constants, row_factor=None)),
+        (rank, "moe_constants", ideal(moe_constants)),
     ]
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from specsim.analysis.constants import Constants
 from specsim.analysis.kv import KvBudget, kv_budget
 from specsim.analysis.lowering import (
-    Rank,
     context_gemms,
     drafter_network,
     per_token_gemms,
     target_network,
 )
+from specsim.analysis.rank import Rank
 from specsim.analysis.resolve import Deployment
 from specsim.catalog.general import load_general
 from specsim.physics import acceptance as law

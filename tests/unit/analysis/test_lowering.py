@@ -4,12 +4,12 @@ import pytest
 
 from specsim.analysis.constants import Constants
 from specsim.analysis.lowering import (
-    Rank,
     context_gemms,
     drafter_network,
     per_token_gemms,
     target_network,
 )
+from specsim.analysis.rank import Rank
 from specsim.catalog.hardware import load_hardware
 from specsim.catalog.models import load_drafter, load_model
 from specsim.physics.forward import LinearState, Network, SoftmaxAttention
