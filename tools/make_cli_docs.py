@@ -33,7 +33,7 @@ All keys of a scenario are in [scenario.md](scenario.md).
 Every command takes `--json` and prints one JSON object with the field names of the Python API.
 
 An error is one line on stderr. Exit codes: 0 done, 1 a fault of specsim, 2 wrong or missing
-input, 3 the deployment does not fit in memory, 4 a fit is not possible.
+input, 3 the deployment does not fit in memory.
 """
 
 SCENARIO_HEAD = """\
@@ -81,9 +81,6 @@ MORE = {
     "engine.name": "what serves the model",
     "engine.cuda_graphs": "false: every kernel is launched on its own",
     "engine.async_scheduling": "absent: as the engine version does",
-    "engine.host_ms": "host time of a step; absent: the engine version's",
-    "engine.speculative_host_ms": "what speculation adds to it; absent: the engine version's",
-    "engine.draft_host_ms": "host time of a drafting pass; absent: the engine version's",
     "speculation.method": "the way of drafting",
     "speculation.adaptive_verification": "verify fewer tokens when the batch is large, where the "
     "engine can",

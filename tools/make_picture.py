@@ -7,6 +7,7 @@ from pathlib import Path
 import altair as alt
 
 from specsim import load_scenario, predict
+from specsim.cli.words import two_digits
 
 ROOT = Path(__file__).parents[1]
 SCENARIO = ROOT / "examples" / "llama-3.3-70b-4xh100.yaml"
@@ -39,7 +40,7 @@ def chart() -> alt.LayerChart:
     if crossover is not None and crossover.load is not None:
         at = alt.Chart(alt.Data(values=[{
             "load": crossover.load, "y": 1,
-            "text": f"stops paying near {crossover.load:.2g}",
+            "text": f"stops paying near {two_digits(crossover.load)}",
         }])).encode(x="load:Q", y="y:Q")  # fmt: skip
         layers += [
             at.mark_point(shape="cross", angle=45, size=130, filled=True, color=RED, opacity=1),

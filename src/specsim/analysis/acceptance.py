@@ -145,6 +145,8 @@ def acceptance_model(
     counts, source, length_k = given.counts, "given", k
     if given.measured_at_k is not None and speculation.tree is None:
         length_k = given.measured_at_k
+        if length_k != k and (given.length or given.draft_acceptance_rate) is not None:
+            source = f"given at k = {length_k}, carried to {k}"
     drafted = speculation.tree.num_draft_tokens - 1 if speculation.tree is not None else length_k
     if given.length is not None:
         # The length counts all steps, the law speaks of steps that draft.

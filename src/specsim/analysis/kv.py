@@ -19,6 +19,7 @@ from specsim.physics.memory import CachePool
 from specsim.schema.base import KvDtype, WeightDtype
 from specsim.schema.engine import EngineConstants
 from specsim.schema.model import DrafterSpec, LinearAttention, ModelSpec
+from specsim.schema.results import DOES_NOT_START
 from specsim.schema.speculation import NO_DRAFTER
 from specsim.units import GB, GIB
 
@@ -203,7 +204,7 @@ def kv_budget(
     )
     if concurrency < 1:
         notes += (
-            f"vLLM does not start with max_model_len {max_model_len}: the cache holds "
+            f"{DOES_NOT_START} with max_model_len {max_model_len}: the cache holds "
             f"{concurrency:.2f} requests of that length; lower --max-model-len",
         )
     devices = tensor_parallel_size * pipeline_parallel_size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,16 @@ from specsim.analysis.curves import Pair, pair, service_at_rates
 from specsim.analysis.drafting import most_tokens
 from specsim.analysis.points import build_points
 from specsim.analysis.resolve import Deployment, resolve
-from specsim.analysis.serving import closed_loop, largest_batch, mean_context, open_loop
+from specsim.analysis.serving import closed_loop, mean_context, open_loop
 from specsim.analysis.verdict import verdict
+from specsim.analysis.warnings import blocking_first, late_warnings
 from specsim.catalog.borrowing import blocks
 from specsim.errors import UsageError
 from specsim.physics import acceptance as law
 from specsim.physics.forward import forward, matrix_times
 from specsim.schema.model import DrafterSpec
 from specsim.schema.results import (
+    DOES_NOT_START,
     AcceptanceCurvePoint,
     BestK,
     BreakEven,
@@ -37,14 +38,12 @@ from specsim.schema.results import (
     Transition,
     Verdict,
 )
-from specsim.schema.scenario import Scenario, Workload
+from specsim.schema.scenario import Scenario
 
 Array = npt.NDArray[np.float64]
 
 N_SAMPLES = 128
 SEED = 20260710
-DOES_NOT_START = "vLLM does not start"
-"""How a warning begins that makes the deployment impossible as it is written."""
 _CURVE_RATES = 21
 _FINE = 10
 """Break-even is read off a grid this many times finer than the curve that is shown."""
@@ -89,7 +88,7 @@ def predict(scenario: Scenario, *, search: Sequence[Path] = ()) -> Prediction:
         high=high[:n],
     )
     acceptance = deployment.acceptance.result()
-    late = _late_warnings(deployment, arms)
+    late = late_warnings(deployment, arms)
     served = np.array([p.baseline is not None for p in points])
     curve, break_even = _over_acceptance(deployment, arms, loads, served)
     kv = _kv(deployment)
@@ -112,7 +111,7 @@ def predict(scenario: Scenario, *, search: Sequence[Path] = ()) -> Prediction:
             does_not_start=any(n.startswith(DOES_NOT_START) for n in late),
         ),
         defaults=deployment.defaults,
-        warnings=_blocking_first(deployment.warnings + late),
+        warnings=blocking_first(deployment.warnings + late),
         provenance=_provenance(deployment),
     )
 
@@ -279,7 +278,8 @@ def _transition(arm: Arm) -> Transition:
 def _kv(deployment: Deployment) -> KvResult:
     off = _kv_arm(deployment, speculative=False)
     on = _kv_arm(deployment, speculative=True) if deployment.method != "none" else off
-    lost = off.kv_tokens - on.kv_tokens
+    # A synchronous arm reserves a window for fewer tokens in flight: its log may print more.
+    lost = max(off.kv_tokens - on.kv_tokens, 0)
     devices = deployment.n_gpus
     sheet = deployment.hardware.datasheet
     return KvResult(
@@ -309,45 +309,6 @@ def _kv_arm(deployment: Deployment, *, speculative: bool) -> KvArm:
     )
 
 
-def _late_warnings(deployment: Deployment, arms: Pair) -> tuple[str, ...]:
-    """Return warnings that need the prediction: the cache circle, the limit of graphs."""
-    found = list(dict.fromkeys(arms.baseline.budget.notes + arms.speculative.budget.notes))
-    asked = max(deployment.scenario.load.concurrency or (0.0,))
-    for name, arm in (("off", arms.baseline), ("on", arms.speculative)):
-        most, why = largest_batch(arm, arms.workload)
-        if why == "kv" and float(most) < asked:
-            found.append(
-                f"with speculation {name} the KV cache holds {float(most):g} requests of this "
-                "length at a time: above that they wait"
-            )
-    most, _ = largest_batch(arms.speculative, arms.workload)
-    cliff = _graph_cliff(arms.speculative, arms.workload)
-    if cliff is not None and cliff < min(asked, float(most)):
-        limit = float(arms.speculative.overheads.max_graph_tokens)
-        found.append(
-            f"above {cliff} requests a speculative step has more than {limit:g} tokens and is "
-            "launched without CUDA graphs, which is slower than the device here; raise "
-            "max_cudagraph_capture_size (engine.max_graph_tokens)"
-        )
-    return tuple(found)
-
-
-def _blocking_first(warnings: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(warnings, key=lambda text: not text.startswith(DOES_NOT_START)))
-
-
-def _graph_cliff(arm: Arm, workload: Workload) -> int | None:
-    """Return the requests above which launching without graphs outlasts the work, if any."""
-    limit = float(arm.overheads.max_graph_tokens)
-    cliff = math.floor(limit / float(np.max(arm.verify_tokens)))
-    if limit <= 0 or cliff < 1:
-        return None
-    graphed = replace(arm, overheads=replace(arm.overheads, max_graph_tokens=math.inf))
-    context = mean_context(workload)
-    slower = arm.step(cliff + 1.0, context).verify.total_s
-    return cliff if slower > 1.02 * graphed.step(cliff + 1.0, context).verify.total_s else None
-
-
 def _off_only(deployment: Deployment, loads: Array) -> Prediction:
     baseline = baseline_arm(deployment)
     points = build_points(deployment, baseline, None, loads, speedup=None, low=None, high=None)
@@ -363,7 +324,7 @@ def _off_only(deployment: Deployment, loads: Array) -> Prediction:
         transition=_transition(baseline),
         verdict=Verdict("off", "no speculation was asked for: give --spec-method to compare"),
         defaults=deployment.defaults,
-        warnings=_blocking_first(deployment.warnings + baseline.budget.notes),
+        warnings=blocking_first(deployment.warnings + baseline.budget.notes),
         provenance=_provenance(deployment),
     )
 
@@ -396,6 +357,7 @@ def _provenance(deployment: Deployment) -> dict[str, Any]:
         "assumed": list(deployment.assumed_blocks),
         "constants": constants,
         "model": {"source": deployment.model.source, "confidence": deployment.model.confidence},
+        "weight_dtype": deployment.weight_dtype,
         "expert_dtype": deployment.expert_dtype,
         "price": None
         if price is None

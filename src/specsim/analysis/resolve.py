@@ -23,7 +23,7 @@ from specsim.catalog.hardware import (
     load_hardware,
     moe_constants,
 )
-from specsim.catalog.models import load_model
+from specsim.catalog.models import canonical_id, load_model
 from specsim.errors import UsageError
 from specsim.schema.base import KvDtype, WeightDtype
 from specsim.schema.engine import EngineConstants
@@ -130,6 +130,10 @@ def resolve(
         given.max_num_batched_tokens,
         limits.max_num_batched_tokens,
     )
+    if given.max_num_seqs is None and scenario.engine.name == "vllm":
+        # vLLM lowers its default where fewer tokens are batched [EngineArgs].
+        max_num_seqs = min(max_num_seqs, batched)
+        speculative_max_num_seqs = min(speculative_max_num_seqs, batched)
     utilization = notes.choose(
         "engine.gpu_memory_utilization",
         given.gpu_memory_utilization,
@@ -177,28 +181,35 @@ def resolve(
         tensor_parallel_size=tensor_parallel,
     )
     _hardware_warnings(hardware, assumed, notes)
-    _prefix_cache_warning(scenario, notes)
+    _workload_warnings(scenario, notes)
     drafter_dtype = speculation.drafter_weight_dtype or _drafter_dtype(drafter, weight_dtype)
     filled = scenario.model_copy(
         update={
             "target": scenario.target.model_copy(
-                update={"weight_dtype": weight_dtype, "kv_dtype": kv_dtype}
+                # A checkpoint that quantises its experts only goes by their dtype (`_dtypes`).
+                update={"weight_dtype": expert_dtype, "kv_dtype": kv_dtype}
             ),
             "engine": given.model_copy(
                 update={
                     "version": given.version or engine.version,
-                    "max_num_seqs": max_num_seqs,
+                    # Where a default differs between the arms, one figure cannot stand for both.
+                    "max_num_seqs": max_num_seqs
+                    if max_num_seqs == speculative_max_num_seqs
+                    else None,
                     "max_num_batched_tokens": batched,
                     "gpu_memory_utilization": utilization,
                     "max_model_len": max_model_len,
-                    "async_scheduling": async_scheduling,
+                    "async_scheduling": async_scheduling
+                    if async_scheduling == speculative_async
+                    else None,
                 }
             ),
             "speculation": speculation.model_copy(
                 update={
                     "num_speculative_tokens": k or None,
-                    "drafter": getattr(drafter, "id", None)
-                    if speculation.drafter is None
+                    # A head made from the target's own config has no name to load it by.
+                    "drafter": canonical_id(drafter.id)
+                    if speculation.drafter is None and drafter is not None
                     else speculation.drafter,
                     "draft_tensor_parallel_size": draft_tp if drafter is not None else None,
                     "drafter_weight_dtype": drafter_dtype if drafter is not None else None,
@@ -376,7 +387,7 @@ def _hardware_warnings(hardware: HardwareProfile, assumed: tuple[str, ...], note
         what = f"fractions of {lender} are" if lender else "those of the nearest kernels are"
         notes.warnings.append(
             f"{hardware.identity.id} has no measurements of {', '.join(assumed)}: {what} assumed "
-            "and the band is wider; calibrate to narrow it"
+            "and the band is wider; a profile with measured constants narrows it"
         )
     if hardware.datasheet.confidence == "low":
         notes.warnings.append(
@@ -384,8 +395,13 @@ def _hardware_warnings(hardware: HardwareProfile, assumed: tuple[str, ...], note
         )
 
 
-def _prefix_cache_warning(scenario: Scenario, notes: Notes) -> None:
+def _workload_warnings(scenario: Scenario, notes: Notes) -> None:
     workload, method = scenario.workload, scenario.speculation.method
+    if workload.num_requests is not None and workload.arrival != "burst":
+        notes.warnings.append(
+            "workload.num_requests counts with workload.arrival = burst only; requests arrive "
+            "steadily here"
+        )
     if (
         workload.cached_prompt_tokens > 0
         and workload.cached_prompt_tokens_speculative is None

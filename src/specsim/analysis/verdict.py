@@ -121,6 +121,9 @@ def _because(point: Point) -> str:
     off, on = point.baseline, point.speculative
     if off is None or on is None:
         return ""
+    if on.limited_by != "load" and on.batch < off.batch:
+        cause = "max_num_seqs" if on.limited_by == "max_num_seqs" else "the KV cache"
+        return f": {cause} lets only {on.batch:.0f} requests run at a time, {off.batch:.0f} without"
     longer = on.step_ms / off.step_ms
     yields = f"a step takes {longer:.1f} times as long and yields {on.tokens_per_step:.1f} tokens"
     return f": {yields}{_cause(on)}"
@@ -128,7 +131,8 @@ def _because(point: Point) -> str:
 
 def _cause(on: SpeculativePoint) -> str:
     if on.draft_ms > _DRAFT_BOUND * on.step_ms:
-        return f", {on.draft_ms / on.step_ms:.0%} of it drafting"
+        launches = " (launches and the host)" if on.bound == "host" else ""
+        return f", {on.draft_ms / on.step_ms:.0%} of it drafting{launches}"
     words = {
         "memory": "memory-bound",
         "kv": "bound by reading the cache",
@@ -184,7 +188,12 @@ def _limit(crossover: Crossover, is_open: bool) -> str:
     if crossover.load is not None and crossover.load > crossover.wins[0][0]:
         return f"; the gain ends near {_amount(float(_about(crossover.load)), is_open)}"
     if crossover.state == "always":
-        return f"; no loss up to {_amount(float(_about(crossover.searched[1])), is_open)}"
+        text = f"; no loss up to {_amount(float(_about(crossover.searched[1])), is_open)}"
+        return (
+            text
+            if crossover.low is None
+            else f"{text} (80 % interval: from {_about(crossover.low)})"
+        )
     return ""
 
 

@@ -31,7 +31,7 @@ from specsim.catalog.files import data_dir, kind_of_file, read_mapping, read_shi
 from specsim.catalog.yaml_text import load_yaml
 from specsim.errors import InputError, not_found
 from specsim.schema.base import Range, parse
-from specsim.schema.hardware import HardwareProfile
+from specsim.schema.hardware import Datasheet, HardwareProfile
 
 __all__ = [
     "HardwareEntry",
@@ -241,7 +241,7 @@ def check_profile(path: Path, *, search: Sequence[Path] = ()) -> list[str]:
         profile = _complete(path, search)
     except InputError as error:
         return [str(error)]
-    identity, sheet, peaks = own.identity, own.datasheet, own.datasheet.dense_tflops
+    identity, sheet = own.identity, own.datasheet
     found: list[str] = []
 
     if identity.id != path.stem:
@@ -251,22 +251,7 @@ def check_profile(path: Path, *, search: Sequence[Path] = ()) -> list[str]:
         for alias in identity.aliases
         if alias != _key(alias)
     ]
-    if not 10 <= sheet.memory_bandwidth_gb_per_s <= 20_000:
-        found.append(
-            f"datasheet.memory_bandwidth_gb_per_s is {sheet.memory_bandwidth_gb_per_s:g}; "
-            "10 to 20000 is plausible: is the unit GB/s?"
-        )
-    # Boards sold as N GB carry N GiB; a driver reports a little less.
-    if sheet.memory_usable_gib > 1.01 * sheet.memory_gb:
-        found.append(
-            f"datasheet.memory_usable_gib ({sheet.memory_usable_gib:g}) is above "
-            f"memory_gb ({sheet.memory_gb:g})"
-        )
-    ladder = [("bf16", peaks.bf16), ("fp8", peaks.fp8), ("fp4", peaks.fp4)]
-    rungs = [(dtype, peak) for dtype, peak in ladder if peak is not None]
-    for (slow, low), (fast, high) in pairwise(rungs):
-        if high < low:
-            found.append(f"datasheet.dense_tflops: {fast} ({high:g}) is below {slow} ({low:g})")
+    found += _implausible(sheet)
 
     for name, block in blocks(own.effective):
         # Soft knees of the expert layers trade fractions against each other: wider band.
@@ -293,6 +278,29 @@ def check_profile(path: Path, *, search: Sequence[Path] = ()) -> list[str]:
     return found
 
 
+def _implausible(sheet: Datasheet) -> list[str]:
+    """Return which datasheet figures contradict each other or look like another unit."""
+    found: list[str] = []
+    peaks = sheet.dense_tflops
+    if not 10 <= sheet.memory_bandwidth_gb_per_s <= 20_000:
+        found.append(
+            f"datasheet.memory_bandwidth_gb_per_s is {sheet.memory_bandwidth_gb_per_s:g}; "
+            "10 to 20000 is plausible: is the unit GB/s?"
+        )
+    # Boards sold as N GB carry N GiB; a driver reports a little less.
+    if sheet.memory_usable_gib > 1.01 * sheet.memory_gb:
+        found.append(
+            f"datasheet.memory_usable_gib ({sheet.memory_usable_gib:g}) is above "
+            f"memory_gb ({sheet.memory_gb:g})"
+        )
+    ladder = [("bf16", peaks.bf16), ("fp8", peaks.fp8), ("fp4", peaks.fp4)]
+    rungs = [(dtype, peak) for dtype, peak in ladder if peak is not None]
+    for (slow, low), (fast, high) in pairwise(rungs):
+        if high < low:
+            found.append(f"datasheet.dense_tflops: {fast} ({high:g}) is below {slow} ({low:g})")
+    return found
+
+
 def new_profile(
     *,
     id: str,
@@ -312,6 +320,7 @@ def new_profile(
     link: str = "PCIe",
     link_gb_per_s: float = 64.0,
     price: float | None = None,
+    price_as_of: str | None = None,
     borrow: str | None = None,
     source: str = "datasheet figures given by the user",
     search: Sequence[Path] = (),
@@ -328,6 +337,8 @@ def new_profile(
         Dense peaks, not those with sparsity. [TFLOP/s]
     price : float
         [USD per GPU and hour]
+    price_as_of : str
+        Its date, as YYYY-MM-DD.
     borrow : str
         Whose kernel constants to take; absent: the measured device of this architecture with the
         nearest memory bandwidth.
@@ -359,10 +370,15 @@ def new_profile(
             "confidence": "medium",
         },
         "effective": {"borrow": lender},
-        "price": [] if price is None else [{"usd_per_gpu_hour": price, "source": source}],
+        "price": [] if price is None else [
+            {"usd_per_gpu_hour": price, "source": "given by the user"}
+            | ({} if price_as_of is None else {"as_of": price_as_of})
+        ],
         "sources": [{"title": source}],
     }  # fmt: skip
-    parse(HardwareProfile, data, what=f"new profile {id!r}")
+    profile = parse(HardwareProfile, data, what=f"new profile {id!r}")
+    for problem in _implausible(profile.datasheet):
+        raise InputError(f"new profile {id!r}: {problem}")
     return data
 
 

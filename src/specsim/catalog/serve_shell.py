@@ -102,7 +102,8 @@ def _with_quoted_json(text: str) -> str:
     """Quote JSON objects that stand bare: a command pasted into quotes loses its own.
 
     `-sc {"method": "eagle3"}` is one word to whoever wrote it; a shell would drop its quotes and
-    split it at the space. Braces inside quotes are left alone.
+    split it at the space. Braces inside quotes are left alone. What looks like an object and is
+    none is quoted up to its last brace, so that whoever reads it can show it as it was written.
     """
     out: list[str] = []
     quote = ""
@@ -124,7 +125,14 @@ def _end_of_object(text: str, start: int) -> int:
     """Return the end of the JSON object that starts here, or start + 1 if it does not end."""
     try:
         _, end = json.JSONDecoder().raw_decode(text, start)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return start + 1
+    except ValueError:
+        depth = 0
+        for end in range(start, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            if depth == 0:
+                return end + 1
         return start + 1
     return end
 

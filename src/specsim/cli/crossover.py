@@ -43,7 +43,7 @@ def command(request: Request, as_json: bool, output: Path | None) -> None:
         lambda: None,
         lambda screen: joined(
             [
-                heading(screen, scenario, expert_dtype=prediction.provenance.get("expert_dtype")),
+                heading(screen, scenario, prediction.provenance),
                 drawn(screen, found, prediction.points, unit_of_load(scenario)),
                 notes(screen, "WARNINGS", (*prediction.warnings, *request.notes), role="neutral"),
             ]

@@ -134,7 +134,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(["--engine"], section=_DEPLOYMENT, metavar="NAME[@VERSION]",
            help="vllm, sglang or tensorrt-llm, and its version: vllm@0.33."),
     Option(["--speculative-config", "-sc"], section=_SPECULATION, metavar="JSON",
-           help='As vLLM takes it: \'{"method": "eagle3", "num_speculative_tokens": 3}\'.'),
+           help='As vLLM takes it: \'{"method": "ngram", "num_speculative_tokens": 3}\'.'),
     Option(["--spec-method"], section=_SPECULATION,
            help="ngram, suffix, draft_model, eagle, eagle3, mtp, medusa, dflash, dspark, "
            "p_eagle, pard or none."),
@@ -182,6 +182,7 @@ _EXCLUSIVE = (
     ("acceptance_length", "acceptance_rate", "draft_acceptance_rate", "acceptance_per_position",
      "acceptance_profile"),
     ("max_concurrency", "request_rate"),
+    ("speculative_config", "spec_method"),
 )  # fmt: skip
 
 
@@ -315,6 +316,9 @@ def _overrides(
         name, equals, text = setting.partition("=")
         if not (name and equals):
             raise UsageError(f"--set {setting!r}: expected KEY=VALUE, such as engine.host_ms=0.9")
+        flag = next((o for o in OPTIONS if o.key == name and o.name in given), None)
+        if flag is not None:
+            raise UsageError(f"--set {name} together with {flag.opts[0]}: give one of them")
         values[name] = load_yaml(text, what=f"--set {name}")
     return values
 

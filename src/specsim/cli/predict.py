@@ -38,7 +38,7 @@ def command(request: Request, as_json: bool, output: Path | None, brief: bool) -
     prediction = dataclasses.replace(prediction, warnings=(*prediction.warnings, *request.notes))
     emit(
         lambda: plain(prediction),
-        lambda screen: report(screen, prediction, brief=brief),
+        lambda screen: report(screen, prediction, brief=brief, search=request.search),
         as_json=as_json,
         output=output,
     )

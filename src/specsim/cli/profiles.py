@@ -145,6 +145,7 @@ def check(
 @click.option("--link", help="Link between devices: NVLink, PCIe ...")
 @click.option("--link-gb-per-s", type=float, help="Link, per direction [GB/s].")
 @click.option("--price", type=float, help="Dollars per GPU and hour.")
+@click.option("--price-as-of", metavar="DATE", help="When that was the price, as YYYY-MM-DD.")
 @click.option("--name", help="Full name; absent: the id.")
 @click.option("--vendor", default="unknown", help="Vendor.")
 @click.option(
@@ -167,7 +168,16 @@ def new(
     specsim profiles new my-model --config config.json -o my-model.yaml
     """  # noqa: D301 - click reads the escape as "keep these lines"
     given = {key: value for key, value in figures.items() if value is not None}
-    data = _new_model(id, config) if config else _new_device(id, given, catalog)
+    if config is not None:
+        own = sorted(given.keys() - {"vendor", "architecture"})
+        if own:
+            raise UsageError(
+                f"--config together with --{own[0].replace('_', '-')}: a config.json describes a "
+                "model, the other figures a device; make them one at a time"
+            )
+        data = _new_model(id, config)
+    else:
+        data = _new_device(id, given, catalog)
     if as_json:
         emit(lambda: data, lambda screen: [], as_json=True, output=output)
     elif output is not None:

@@ -59,7 +59,7 @@ def find(name: str, *, search: Search = ()) -> Found:
         except NotFoundError:
             continue
     known = [*hardware_ids(search), *model_ids(search), *drafter_ids(search)]
-    known += [*profile_ids(search=search), *engine_names()]
+    known += [*profile_ids(search=search), *engine_names(), *_versions()]
     raise not_found("profile", name, known, "specsim profiles list")
 
 
@@ -86,7 +86,16 @@ def _load_file(path: Path, search: Search) -> BaseModel:
 
 def _engine(name: str) -> BaseModel:
     engine, _, version = name.partition("@")
-    return load_engine(engine, version or None)[0]
+    if version or "@" not in name:
+        record, notes = load_engine(engine, version or None)
+        if not notes:
+            return record
+    # Another release's constants would be shown under this name.
+    raise not_found("engine version", name, _versions(), "specsim profiles list --engines")
+
+
+def _versions() -> list[str]:
+    return [f"{name}@{version}" for name in engine_names() for version in engine_versions(name)]
 
 
 def listing(kind: Kind, *, word: str = "", search: Search = ()) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from specsim.cli.pictures import acceptance_curve, crossover, memory, step
@@ -30,6 +31,7 @@ from specsim.export.tables import (
 )
 from specsim.export.terminal import Role, Screen
 from specsim.schema.results import (
+    DOES_NOT_START,
     BaselinePoint,
     BreakEven,
     Point,
@@ -42,8 +44,6 @@ FIELD_RULE = 0.5
 
 _NEUTRAL = (0.95, 1.05)
 _DECISIONS: dict[str, Role] = {"on": "good", "off": "bad", "schedule": "neutral"}
-_BLOCKING = "vLLM does not start"
-"""How a warning begins that leaves nothing to speed up."""
 _BASES = ("assumed", "fitted", "measured", "calibrated")
 """What constants rest on, the weakest first."""
 _GUESSED = (
@@ -62,13 +62,17 @@ _SPEEDUP = {
 """What the speedup compares, by whether the load is open (requests arrive at a rate)."""
 
 
-def report(screen: Screen, prediction: Prediction, *, brief: bool = False) -> list[str]:
-    """Return the lines of the report; `brief` stops after the table by load."""
-    expert_dtype = prediction.provenance.get("expert_dtype")
+def report(
+    screen: Screen, prediction: Prediction, *, brief: bool = False, search: Sequence[Path] = ()
+) -> list[str]:
+    """Return the lines of the report; `brief` stops after the table by load.
+
+    `search` is where profiles were looked for beside the shipped ones.
+    """
     warnings = notes(screen, "WARNINGS", prediction.warnings, role="neutral")
     early = _says_first(prediction)
     sections = [
-        heading(screen, prediction.scenario, expert_dtype=expert_dtype),
+        heading(screen, prediction.scenario, prediction.provenance),
         _verdict(screen, prediction),
         warnings if early else [],
         _acceptance(screen, prediction),
@@ -96,7 +100,7 @@ def report(screen: Screen, prediction: Prediction, *, brief: bool = False) -> li
                 speculates=prediction.acceptance is not None,
             ),
             step(screen, prediction),
-            _basis(screen, prediction),
+            _basis(screen, prediction, search),
         ]
     return joined([*sections, [] if early else warnings])
 
@@ -104,7 +108,7 @@ def report(screen: Screen, prediction: Prediction, *, brief: bool = False) -> li
 def _says_first(prediction: Prediction) -> bool:
     """Whether the warnings come before the figures: no start, or requests that wait for memory."""
     arms = [arm for p in prediction.points for arm in (p.baseline, p.speculative)]
-    return any(text.startswith(_BLOCKING) for text in prediction.warnings) or any(
+    return any(text.startswith(DOES_NOT_START) for text in prediction.warnings) or any(
         arm is not None and arm.limited_by == "kv" for arm in arms
     )
 
@@ -132,7 +136,8 @@ def _acceptance(screen: Screen, prediction: Prediction) -> list[str]:
         f"rate {acceptance.acceptance_rate:.2f} per token · "
         f"draft acceptance rate {acceptance.draft_acceptance_rate:.2f}",
     )
-    told = "as given" if acceptance.source == "given" else f"from {acceptance.source}"
+    given = acceptance.source.startswith("given")
+    told = f"as {acceptance.source}" if given else f"from {acceptance.source}"
     lines += wrapped(screen, told)
     if prediction.break_even:
         middle = prediction.break_even[len(prediction.break_even) // 2]
@@ -223,7 +228,7 @@ def _choices(screen: Screen, prediction: Prediction) -> list[str]:
     return lines
 
 
-def _basis(screen: Screen, prediction: Prediction) -> list[str]:
+def _basis(screen: Screen, prediction: Prediction, search: Sequence[Path]) -> list[str]:
     """List what the figures rest on: constants by basis, the price, the engine's defaults."""
     p = prediction.provenance
     rests: list[tuple[str, str]] = []
@@ -258,7 +263,8 @@ def _basis(screen: Screen, prediction: Prediction) -> list[str]:
     if "hardware" in p:
         shown = [p["hardware"]]
         shown += [f"{p['engine']['name']}@{p['engine']['version']}"] if "engine" in p else []
-        told = " and ".join(f"specsim profiles show {name}" for name in shown)
+        where = "".join(f" --catalog {path}" for path in search)
+        told = " and ".join(f"specsim profiles show {name}{where}" for name in shown)
         lines += _painted(screen, wrapped(screen, f"sources: {told}", first="    "), "faint")
     return lines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specsim.export.tables import count, exact, figure
@@ -13,14 +13,14 @@ from specsim.schema.results import Crossover, KvResult, Point
 
 
 def heading(
-    screen: Screen, scenario: dict[str, Any], *, expert_dtype: str | None = None
+    screen: Screen, scenario: dict[str, Any], provenance: Mapping[str, Any] | None = None
 ) -> list[str]:
     """Return the deployment, the way of speculating and the workload.
 
     Parameters
     ----------
-    expert_dtype : str, optional
-        Dtype of the routed experts, named where it is not that of the other weights.
+    provenance : mapping, optional
+        Of the prediction: the dtypes of linear weights and of routed experts, where they differ.
     """
     target, hardware, engine = scenario["target"], scenario["hardware"], scenario["engine"]
     speculation, workload = scenario["speculation"], scenario["workload"]
@@ -29,8 +29,9 @@ def heading(
     parallel += [f"PP {stages}"] if stages > 1 else []
     parallel += ["EP"] if hardware.get("expert_parallel") else []
     deployment = [target["model"]]
-    weight_dtype = target.get("weight_dtype")
-    deployment += [dtypes(weight_dtype, expert_dtype)] if weight_dtype else []
+    known = provenance or {}
+    weight_dtype = known.get("weight_dtype", target.get("weight_dtype"))
+    deployment += [dtypes(weight_dtype, known.get("expert_dtype"))] if weight_dtype else []
     deployment.append(
         f"{tensor * stages} × {hardware['accelerator']}"
         + (f" ({', '.join(parallel)})" if parallel else "")
@@ -72,9 +73,15 @@ def crossover_in_words(found: Crossover, unit: str) -> str:
     """Say where speculation wins and where it stops paying."""
     searched = " to ".join(_end(end) for end in found.searched)
     if found.state == "always":
-        return f"Speculation wins at every load from {searched} {unit}."
+        text = f"Speculation wins at every load from {searched} {unit}"
+        if found.low is None:
+            return f"{text}."
+        return f"{text}; at the low end of the 80 % interval up to {_crossing(found, found.low)}."
     if found.state == "never":
-        return f"Speculation wins at no load from {searched} {unit}."
+        text = f"Speculation wins at no load from {searched} {unit}"
+        if found.high is None:
+            return f"{text}."
+        return f"{text}; at the high end of the 80 % interval up to {_crossing(found, found.high)}."
     wins = " and from ".join(_span(found, *interval) for interval in found.wins)
     text = f"Speculation wins from {wins} {unit} (searched: {searched})."
     if found.load is not None:

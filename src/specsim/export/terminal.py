@@ -225,6 +225,8 @@ class Plot:
         end = -2
         for tick in self.x_ticks:
             place = round(self._position(tick, columns))
+            if not 0 <= place < columns:
+                continue  # beyond what the curves reach
             text = f"{tick:,.10g}"
             start = min(max(place - len(text) // 2, 0), columns + margin - len(text))
             ruler[place] = "┴"

@@ -29,7 +29,9 @@ class EngineConstants(Record):
     sync_host_ms: Range = Field(description="the same without asynchronous scheduling")
     per_sequence_host_us: Range = Field(description="host time per running sequence and step")
     speculative_host_ms: Range = Field(description="added per step with speculation on")
-    draft_host_ms: Range = Field(description="per drafter pass, launched as graphs")
+    draft_host_ms: Range = Field(
+        description="per drafter pass, beyond the launch of every layer where it has no graphs"
+    )
     draft_host_ms_by_method: dict[str, Range] = Field(
         default_factory=dict, description="the same for methods that differ"
     )

@@ -16,6 +16,9 @@ LimitedBy = Literal["load", "max_num_seqs", "kv"]
 CrossoverState = Literal["always", "never", "crosses"]
 Decision = Literal["on", "off", "schedule", "neutral"]
 
+DOES_NOT_START = "vLLM does not start"
+"""How a warning begins that makes the deployment impossible as it is written."""
+
 
 def says(description: str, unit: str = "") -> Any:
     """Describe a field of a result."""

@@ -51,9 +51,18 @@ class EngineSettings(Record):
         description="graphs of verification: piecewise where the engine's log says that it "
         "overrides cudagraph_mode; absent: what the version does on this device",
     )
-    host_ms: float | None = Field(default=None, ge=0, description="overrides the engine's constant")
-    speculative_host_ms: float | None = Field(default=None, ge=0)
-    draft_host_ms: float | None = Field(default=None, ge=0)
+    host_ms: float | None = Field(
+        default=None, ge=0, description="host time of a step; absent: the engine version's"
+    )
+    speculative_host_ms: float | None = Field(
+        default=None, ge=0, description="what speculation adds to it; absent: the engine version's"
+    )
+    draft_host_ms: float | None = Field(
+        default=None,
+        ge=0,
+        description="host time of a drafter pass, beyond the launch of every layer where it has no "
+        "graphs; absent: the engine version's",
+    )
 
     @field_validator("version", mode="before")
     @classmethod

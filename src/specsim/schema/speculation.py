@@ -55,6 +55,11 @@ class Acceptance(Record):
             raise ValueError(
                 f"exactly one of {', '.join(forms)} must be given, got {', '.join(given) or 'none'}"
             )
+        if self.measured_at_k is not None and given[0] not in ("length", "draft_acceptance_rate"):
+            raise ValueError(
+                f"measured_at_k belongs to length and draft_acceptance_rate, which hang on k; "
+                f"{given[0]} does not"
+            )
         if self.per_position is not None:
             p = self.per_position
             if any(not 0 <= x <= 1 for x in p):
