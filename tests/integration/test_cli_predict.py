@@ -251,3 +251,57 @@ def test_kv_needs_no_acceptance_and_one_arm_is_one_row() -> None:
     out = specsim("kv", "--model", "llama-3.1-8b", "--gpu", "h100_sxm").stdout
     assert "  off " in out
     assert "  on " not in out
+
+
+def test_a_tree_is_drawn_over_the_acceptance_it_can_reach() -> None:
+    tree = ["--engine", "sglang", "--set", "speculation.tree={topk: 4, num_draft_tokens: 16}"]
+    done = specsim("predict", *FLAGS, "--acceptance-rate", "0.7", *tree)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "WHAT ACCEPTANCE IS WORTH" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "both"),
+    [
+        (["-sc", '{"method": "ngram", "num_speculative_tokens": 5}'],
+         "--speculative-config together with --spec-method"),
+        (["--set", "target.model=qwen3-8b"], "--set target.model together with --model"),
+        (["--max-concurrency", "4", "--set", "load.concurrency=[1, 8]"],
+         "--set load.concurrency together with --max-concurrency"),
+    ],
+)  # fmt: skip
+def test_two_values_for_one_thing_are_refused(flags: list[str], both: str) -> None:
+    done = specsim("predict", *FLAGS, "--acceptance-rate", "0.7", *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert both in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_acceptance_of_another_k_is_not_as_given() -> None:
+    done = specsim("predict", EXAMPLE, "--spec-tokens", "2", "--brief")
+    assert "as given at k = 4, carried to 2" in done.stdout
+
+
+def test_sources_of_an_own_device_are_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "my_gpu.yaml"
+    made = specsim(
+        "profiles", "new", "my_gpu", "--memory-gb", "96", "--bandwidth-gb-per-s", "1792",
+        "--bf16-tflops", "250", "--architecture", "blackwell", "--price", "1.9",
+        "--price-as-of", "2026-03-01", "-o", str(path),
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    price = yaml.safe_load(path.read_text())["price"]
+    assert price == [
+        {"usd_per_gpu_hour": 1.9, "source": "given by the user", "as_of": "2026-03-01"}
+    ]
+    done = specsim("predict", *FLAGS, "--acceptance-rate", "0.7", "--gpu", "my_gpu",
+                   "--catalog", "my_gpu.yaml", cwd=tmp_path)  # fmt: skip
+    assert "specsim profiles show my_gpu --catalog my_gpu.yaml" in " ".join(done.stdout.split())
+
+
+def test_a_validation_of_nothing_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "case.yaml").write_bytes(b"\xff\xfe\x00")
+    done = specsim("validate", "--cases", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "could be run (1 failed)" in done.stderr
+    assert done.stderr.count("\n") == 1

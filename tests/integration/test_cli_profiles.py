@@ -179,3 +179,35 @@ def test_check_says_what_is_wrong_and_exits_2(
     assert code == 2
     assert "wrong" in out
     assert said in out
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        (["--bandwidth-gb-per-s", "3.35"], "is the unit GB/s?"),
+        (["--bandwidth-gb-per-s", "3350", "--memory-usable-gib", "200"], "is above memory_gb"),
+        (["--bandwidth-gb-per-s", "3350", "--fp8-tflops", "1"], "is below bf16"),
+    ],
+)
+def test_new_refuses_what_check_would(
+    capsys: pytest.CaptureFixture[str], figures: list[str], said: str
+) -> None:
+    device = ["x", "--memory-gb", "96", "--bf16-tflops", "250", "--architecture", "blackwell"]
+    code, out, err = run(capsys, "new", *device, *figures)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_new_makes_a_model_or_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "new", "m", "--config", "config.json", "--memory-gb", "96")
+    assert code == 2
+    assert "--config together with --memory-gb" in err
+
+
+@pytest.mark.parametrize("name", ["vllm@99", "vllm@"])
+def test_an_engine_version_without_constants_is_not_shown(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    code, out, err = run(capsys, "show", name)
+    assert (code, out) == (2, "")
+    assert "vllm@0." in err

@@ -22,6 +22,8 @@ from specsim.schema.scenario import Scenario
 from specsim.schema.speculation import ProfilePoint, Tree
 
 _FILLED_ON_MATCH = ("ngram", "suffix")
+_MOST_SPREAD = 1.5
+"""Relative sampling error beyond which a log-normal says no more than that nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class AcceptanceModel:
             # Accepted tokens per draft lie in 0..k; the variance of one draft is at most that of a
             # binomial with the same mean spread over its ends.
             k = p.shape[-1]
-            relative = np.sqrt(accepted * max(k - accepted, 0.0) / self.counts) / accepted
+            sampling = np.sqrt(accepted * max(k - accepted, 0.0) / self.counts) / accepted
+            relative = min(float(sampling), _MOST_SPREAD)
         else:
             relative = load_general().default_acceptance_sd.value
         factor = np.asarray(constants.factor(relative, "acceptance"))[..., None]

@@ -244,3 +244,10 @@ def test_published_pair_is_bundled_and_interpolated() -> None:
     half = model({"profile": pairs[0]}, method=profile.method, k=measured_k, temperature=0.5)
     assert half.result().draft_acceptance_rate == pytest.approx((0.81 + 0.38) / 2, abs=0.02)
     assert any("interpolated" in w or "between" in w for w in half.warnings)
+
+
+def test_next_to_nothing_accepted_in_one_draft_has_a_finite_spread() -> None:
+    rare = model({"per_position": [1e-9, 1e-10, 0.0, 0.0], "counts": 1})
+    with np.errstate(all="raise", under="ignore"):
+        drawn = np.asarray(rare.positions(4, Constants(n_samples=64)))
+    assert np.all((drawn >= 0) & (drawn <= 1))

@@ -334,3 +334,70 @@ def test_scenario_is_given_back_with_every_default(answer: Prediction) -> None:
     assert dataclasses.replace(predict(again), defaults=()) == dataclasses.replace(
         answer, defaults=(), scenario=predict(again).scenario
     )
+
+
+ECHOED: dict[str, dict[str, Any]] = {
+    "a method that is scheduled synchronously": {
+        "speculation.method": "suffix", "speculation.drafter": None,
+    },
+    "fewer tokens batched than the default of requests": {
+        "engine.max_num_seqs": None, "engine.max_num_batched_tokens": 64,
+    },
+    "an engine that caps requests with speculation on": {
+        "engine.name": "sglang", "engine.version": None, "engine.max_num_seqs": None,
+    },
+    "experts of another dtype, and a head of the target's own": {
+        "target.model": "deepseek-v4-pro", "hardware.accelerator": "h200_sxm",
+        "hardware.tensor_parallel_size": 8, "speculation.method": "mtp",
+        "speculation.drafter": None, "speculation.num_speculative_tokens": 2,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ECHOED)
+def test_the_scenario_of_an_answer_gives_that_answer_again(what: str) -> None:
+    first = predict(scenario(ECHOED[what]))
+    again = predict(load_scenario(json.loads(json.dumps(first.scenario))))
+    assert [p.speedup for p in again.points] == [p.speedup for p in first.points]
+    assert again.kv == first.kv
+
+
+def test_a_default_of_requests_is_lowered_to_the_tokens_of_a_batch() -> None:
+    few = {"engine.max_num_seqs": None, "engine.max_num_batched_tokens": 64}
+    (busy,) = (p for p in predict(scenario(few)).points if p.concurrency == 512)
+    assert busy.baseline is not None
+    assert (busy.baseline.batch, busy.baseline.limited_by) == (64, "max_num_seqs")
+
+
+def test_a_cache_that_prints_more_with_speculation_has_lost_nothing() -> None:
+    kv = kv_result(
+        scenario(
+            {
+                "target.model": "gemma-4-31b", "hardware.accelerator": "b200_sxm",
+                "hardware.tensor_parallel_size": 8, "engine.name": "sglang",
+                "engine.version": "0.5.9", "speculation.method": "mtp",
+                "speculation.drafter": None, "workload.input_tokens": 30000,
+            }
+        )
+    )  # fmt: skip
+    assert kv.speculative.kv_tokens > kv.baseline.kv_tokens
+    assert (kv.lost_tokens, kv.lost_fraction) == (0, 0.0)
+
+
+def test_a_drafter_without_graphs_is_named_with_what_graphs_would_give() -> None:
+    draft = {
+        "target.model": "llama-3.1-70b", "hardware.tensor_parallel_size": 4,
+        "speculation.method": "draft_model", "speculation.drafter": "llama-3.1-8b",
+    }  # fmt: skip
+    eager = [w for w in predict(scenario(draft)).warnings if "without CUDA graphs" in w]
+    (said,) = [w for w in eager if "drafter" in w]
+    assert "vllm 0.33" in said
+    assert "--engine" in said
+    for other in ({"engine.version": "0.32"}, {"engine.cuda_graphs": False}):
+        assert said not in predict(scenario({**draft, **other})).warnings
+
+
+def test_requests_without_a_burst_are_warned_about() -> None:
+    assert any(
+        "num_requests" in w for w in predict(scenario({"workload.num_requests": 9})).warnings
+    )

@@ -228,3 +228,27 @@ def test_a_rate_that_only_the_on_arm_serves_is_a_gain() -> None:
     found = verdict(points, ALWAYS, (), 0.6)
     assert found.decision == "on"
     assert "inf" not in found.reason
+
+
+def test_a_cap_on_requests_is_the_cause_and_not_the_step() -> None:
+    capped = replace(
+        point(256, 0.7),
+        baseline=replace(OFF, batch=256.0),
+        speculative=replace(ON, batch=48.0, limited_by="max_num_seqs", step_ms=7.0),
+    )
+    reason = verdict([capped], NEVER, [], 0.5).reason
+    assert "max_num_seqs lets only 48 requests run at a time, 256 without" in reason
+    assert "times as long" not in reason
+
+
+def test_drafting_that_waits_for_launches_says_so() -> None:
+    slow = replace(
+        point(1, 0.5), speculative=replace(ON, draft_ms=90.0, step_ms=100.0, bound="host")
+    )
+    assert "90% of it drafting (launches and the host)" in verdict([slow], NEVER, [], 0.5).reason
+
+
+def test_a_gain_at_every_load_says_from_where_it_is_not_sure() -> None:
+    unsure = replace(ALWAYS, low=210.0)
+    reason = verdict([point(1, 2.0), point(256, 1.06)], unsure, [], 0.5).reason
+    assert "no loss up to 256 concurrent requests (80 % interval: from 210)" in reason

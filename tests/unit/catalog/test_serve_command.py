@@ -370,6 +370,10 @@ def test_flags_without_effect_are_listed():
             "is a drafter in speculators format",
         ),
         ('vllm serve m -sc \'{"method": "ngram"\'', "broken JSON"),
+        (
+            'vllm serve m -sc {"method": "ngram", ...}',
+            'broken JSON in \'{"method": "ngram", ...}\'',
+        ),
         ("vllm serve m -sc \"{'method': 'ngram'}\"", "broken JSON"),
         ("vllm serve m -sc '[1]'", "expected a JSON object"),
         ("vllm serve m -sc ngram", "broken JSON"),

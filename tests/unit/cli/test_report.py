@@ -217,3 +217,14 @@ def test_one_load_is_no_line_to_draw(make_prediction: Build, make_point: BuildPo
     shown = text(make_prediction(points=(make_point(8, 1.5),)))
     assert "Speculation wins from 1 to 190" in shown
     assert "shaded" not in shown
+
+
+def test_an_end_of_the_interval_is_said_where_the_curve_does_not_cross() -> None:
+    always = Crossover("always", None, None, 207.2, None, ((1.0, 1024.0),), (1.0, 1024.0))
+    assert crossover_in_words(always, "concurrent requests").endswith(
+        "; at the low end of the 80 % interval up to 210."
+    )
+    never = Crossover("never", None, None, None, 3.0, (), (1.0, 1024.0))
+    assert crossover_in_words(never, "concurrent requests").endswith(
+        "; at the high end of the 80 % interval up to 3."
+    )

@@ -76,3 +76,11 @@ def test_the_screen_knows_its_encoding(encoding: str, unicode: bool) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     screen = Screen.of(stream)
     assert (screen.unicode, screen.colour, screen.width) == (unicode, False, 100)
+
+
+def test_ticks_beyond_the_curves_are_left_out() -> None:
+    short = Plot(
+        curves=[Curve(x=(0, 0.2), y=(0.5, 2.0))], x_title="share", x_ticks=(0, 0.2, 0.4, 1)
+    )
+    ruler = next(line for line in short.draw(Screen(width=80)) if "└" in line)
+    assert ruler.count("┴") == 2

@@ -104,3 +104,10 @@ def test_a_medusa_drafter_says_how_many_heads_it_has() -> None:
     with pytest.raises(InputError, match="needs n_medusa_heads"):
         parse(DrafterSpec, data, what="d")
     assert parse(DrafterSpec, {**data, "n_medusa_heads": 5}, what="d").n_medusa_heads == 5
+
+
+@pytest.mark.parametrize("form", [{"rate": 0.7}, {"per_position": [0.7, 0.4]}, {"profile": "p"}])
+def test_only_what_hangs_on_k_was_measured_at_one(form: dict[str, Any]) -> None:
+    said = refused(speculation={"method": "eagle", "acceptance": {**form, "measured_at_k": 4}})
+    assert "measured_at_k belongs to length and draft_acceptance_rate" in said
+    assert f"{next(iter(form))} does not" in said
