@@ -8,6 +8,7 @@ from specsim.schema.validation import CaseCheck
 from specsim.validation.summary import Figures, summarise
 from validation_report import figures
 from validation_report.markdown import NONE, linked, percent, section, share, table
+from validation_report.shortfall import shortfall_section
 
 BARS_TEXT = """\
 The bars are those that the project set itself before fitting. They are to hold on `test` cases of
@@ -70,6 +71,7 @@ def summary_section() -> str:
         "### Against the bars",
         BARS_TEXT.strip(),
         _bars(),
+        shortfall_section(),
     )  # fmt: skip
 
 
