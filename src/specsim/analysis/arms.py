@@ -326,6 +326,7 @@ def _plan(deployment: Deployment, constants: Constants) -> DraftPlan:
         first_rows=(2.0 if method == "draft_model" else 1.0, 1.0),
         first_head_rows=(1.0, 0.0),
         later_rows=branches,
+        fuses_once=method == "eagle3",
         per_token=small,
         eager=eager,
     )

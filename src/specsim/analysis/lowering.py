@@ -273,6 +273,7 @@ def _attention(a: Attention, rank: Rank, kv_dtype: str) -> SoftmaxAttention | Li
         prefill_lengths=tuple(float(n) for n in prefill.lengths),
         prefill_flop_per_s=tuple(f * rank.peak_flop_per_s("bf16") for f in prefill.compute_frac),
         prefill_scale=rank.constants.value(spread, "prefill"),
+        chunked=isinstance(a, FullAttention) and a.chunked,
         index_key_bytes=indexer.key_bytes if indexer and not indexer.shared else 0.0,
         index_heads=float(indexer.n_heads) if indexer else 0.0,
         index_head_dim=float(indexer.head_dim) if indexer else 0.0,

@@ -155,8 +155,12 @@ def _searched(arms: Pair) -> Array:
 
 
 def _band(speedup: Array, samples: Array) -> tuple[Array, Array]:
-    """Return the 10th and 90th percentile, widened to hold the point."""
-    low, high = np.percentile(np.nan_to_num(samples, nan=0.0), [10.0, 90.0], axis=0)
+    """Return the 10th and 90th percentile, widened to hold the point.
+
+    Samples in which the off arm cannot serve the rate have no ratio and say nothing.
+    """
+    known = np.where(np.all(np.isnan(samples), axis=0), 0.0, samples)
+    low, high = np.nanpercentile(known, [10.0, 90.0], axis=0)
     return np.minimum(low, speedup), np.maximum(high, speedup)
 
 

@@ -111,6 +111,8 @@ def closed_loop(arm: Arm, workload: Workload, concurrency: Num) -> Service:
         output tokens/s = B OSL / time in a slot
 
     With fewer chunks than steps this is equation (10): own prefill + N T(B) + (B - 1) excess.
+    With S pipeline stages the budget is that of each of S groups, and the chunk of another group
+    is in one's way for one stage, 1 / S of its excess; one's own passes through all of them.
     What does not fit in the batch waits, and shows in the time to first token.
     """
     most, why = largest_batch(arm, workload)
@@ -126,13 +128,17 @@ def closed_loop(arm: Arm, workload: Workload, concurrency: Num) -> Service:
     prompts = _prompts(arm, batch)
     n = prompts.n_chunks
     request_tokens = prompts.tokens + decode_steps * arm.verify_tokens
-    steps = np.maximum(decode_steps + n, batch * request_tokens / arm.max_num_batched_tokens)
+    budget = arm.max_num_batched_tokens * arm.stages
+    steps = np.maximum(decode_steps + n, batch * request_tokens / budget)
     mixed = np.minimum(steps, batch * n)
+    at_a_time = np.maximum(batch * n / mixed / arm.stages, 1.0)
     # Who is not in a prefill of its own decodes, in its share of the steps.
     beside = np.maximum(np.minimum(batch * (1.0 - n / mixed), batch * decode_steps / steps), 0.0)
-    mixed_s = prompts.step_s(arm, beside, context, batch * n / mixed)
-    own_s = (steps - decode_steps) * mixed_s
-    slot_s = mixed * mixed_s + (steps - mixed) * step_s
+    mixed_s = prompts.step_s(arm, beside, context, at_a_time)
+    own_steps = steps - decode_steps
+    own_s = own_steps * mixed_s
+    delays = batch * n / at_a_time / arm.stages + own_steps * (1.0 - 1.0 / arm.stages)
+    slot_s = steps * step_s + delays * (mixed_s - step_s)
     decoding_s = np.maximum(slot_s - own_s, 0.0)
     waiting_s = np.maximum(concurrency - batch, 0.0) / batch * slot_s
     return Service(
@@ -191,8 +197,10 @@ def _wave(arm: Arm, workload: Workload, batch: Num) -> tuple[StepTime, Num, Num]
     n_steps = np.ceil(batch * prompt / arm.max_num_batched_tokens)
     tokens = batch * prompt / n_steps
     # Several short prompts share a step; a long one is cut, and its later parts see the earlier.
+    # Stages take the steps one after the other: the last step is through S - 1 stages later.
     prefill_s = (
-        n_steps
+        (n_steps + arm.stages - 1.0)
+        / arm.stages
         * arm.step(
             0.0,
             1.0,
@@ -248,14 +256,15 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
 
     With fewer chunks than steps this is equation (11), rate = B / (N T(B) + B excess). Below one
     request in flight the step is that of one. Prompts need room in the steps: B is at most
-    N budget / (prompt + N q).
+    N budget / (prompt + N q). Pipeline stages count as in `closed_loop`.
     """
     most, why = largest_batch(arm, workload)
     prompt = max(arm.prefill_tokens, 1.0)
     # An answer of one token decodes nothing; a thousandth of a step keeps its batch defined.
     answer = max(workload.output_tokens - 1.0, 1e-3)
     per_request = prompt + answer / np.asarray(arm.tokens_per_step) * arm.verify_tokens
-    room = answer / np.asarray(arm.tokens_per_step) * arm.max_num_batched_tokens / per_request
+    budget = arm.max_num_batched_tokens * arm.stages
+    room = answer / np.asarray(arm.tokens_per_step) * budget / per_request
     if np.all(room < most):
         why = "max_num_batched_tokens"
     batches = _batches(np.minimum(np.asarray(most, dtype=float), room))
@@ -265,8 +274,10 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
     decode_steps = answer / step.tokens
     prompts = _prompts(arm, batches)
     chunks = prompts.n_chunks * batches / decode_steps
-    mixed_s = prompts.step_s(arm, batches, context, np.maximum(chunks, 1.0))
-    step_s = alone_s + np.minimum(chunks, 1.0) * np.maximum(mixed_s - alone_s, 0.0)
+    at_a_time = np.maximum(chunks / arm.stages, 1.0)
+    mixed_s = prompts.step_s(arm, batches, context, at_a_time)
+    delays = chunks / at_a_time / arm.stages
+    step_s = alone_s + delays * np.maximum(mixed_s - alone_s, 0.0)
     rates = np.maximum.accumulate(batches / decode_steps / step_s, axis=-1)
     shape = np.broadcast_shapes(rates.shape, np.shape(step_s))
     return OpenLoop(

@@ -45,6 +45,8 @@ class SoftmaxAttention:
     prefill_lengths: tuple[float, ...]
     prefill_flop_per_s: tuple[float, ...]
     prefill_scale: Num = 1.0
+    chunked: bool = False
+    """A token attends within its chunk of `window` tokens, not to the last `window` ones."""
     index_key_bytes: float = 0.0
     index_heads: float = 0.0
     index_head_dim: float = 0.0
@@ -59,6 +61,8 @@ class SoftmaxAttention:
         scored: Num = 0.0
         if self.window is not None:
             read = scored = np.minimum(context, self.window)
+            if self.chunked:  # beyond the first chunk, the one being filled is half full
+                read = scored = np.where(context > self.window, 0.5 * self.window, context)
         if self.tokens_per_entry is not None:
             available = context / self.tokens_per_entry
             if self.topk is None:

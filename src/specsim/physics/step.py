@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,6 +54,8 @@ class DraftPlan:
     """Small matrices run once per draft token on one row per sequence (Markov head, Medusa)."""
     eager: bool = False
     """The engine runs the drafter without captured graphs."""
+    fuses_once: bool = False
+    """The input fusion takes the target's states in the first pass; later ones have their own."""
     context_gemms: tuple[Gemm, ...] = ()
     """What a block drafter runs on prompt tokens: its input fusion and its keys and values."""
     context_only: bool = False
@@ -197,7 +199,7 @@ def draft_cost(
         passes = np.maximum(plan.later_passes[0] + plan.later_passes[1] * k, 0.0)
         if np.any(passes > 0):
             later = forward(
-                plan.network,
+                replace(plan.network, before=()) if plan.fuses_once else plan.network,
                 sequences=sequences,
                 query_tokens=plan.later_rows,
                 context=context,

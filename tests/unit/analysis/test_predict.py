@@ -401,3 +401,14 @@ def test_requests_without_a_burst_are_warned_about() -> None:
     assert any(
         "num_requests" in w for w in predict(scenario({"workload.num_requests": 9})).warnings
     )
+
+
+def test_samples_without_an_off_arm_are_no_loss() -> None:
+    # Near the largest rate without speculation many samples cannot serve it, all with can.
+    few = {"engine.max_num_seqs": 32, "load.concurrency": None}
+    (near,) = predict(scenario({**few, "load.request_rate": (14.7,)})).points
+    assert near.speedup is not None
+    assert near.speedup_low is not None
+    assert near.baseline is not None
+    assert near.speedup_low > 1.5
+    assert near.note == ""

@@ -45,6 +45,7 @@ class Line:
     prefill_tokens: float = 1000.0
     cached_tokens: float = 0.0
     shared_prefix_tokens: float = 0.0
+    stages: float = 1.0
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 100_000
     budget: Cache = field(default_factory=Cache)
@@ -351,3 +352,32 @@ def test_the_rarest_request_is_alone() -> None:
     curve = open_loop(arm(prefill_tokens=20_000.0), short)
     assert curve.at(1e-6, curve.itl_s)[0] == pytest.approx(10.1e-3, rel=1e-3)
     assert curve.at(1e-6, curve.batches)[0] < 1e-4
+
+
+@pytest.mark.parametrize("stages", [1.0, 2.0, 4.0])
+def test_prompts_pass_through_pipeline_stages_side_by_side(stages: float) -> None:
+    # 16 prompts of 20 ms for 16 answers of 101 tokens, N = 100 steps of 11.6 ms: one's own prompt
+    # takes 20 ms more than a step, each of the 15 others delays it by one stage's share.
+    line = arm(stages=stages)
+    chat = Workload(input_tokens=1000, output_tokens=101)
+    got = closed_loop(line, chat, np.array([16.0]))
+    slot_s = 101 * 11.6e-3 + 20e-3 * (16 / stages + (1 - 1 / stages))
+    # The mixed step has the sequences that are not in a prefill of their own, so a little less.
+    assert got.output_tokens_per_s[0] == pytest.approx(16 * 101 / slot_s, rel=2e-3)
+
+
+def test_an_open_loop_and_a_burst_count_stages_too() -> None:
+    # Prompts only, nearly: S stages take S times as many.
+    short = Workload(input_tokens=1000, output_tokens=2)
+    one, four = (
+        float(np.max(open_loop(arm(stages=s, fixed_s=1e-6, per_sequence_s=1e-7), short).rates))
+        for s in (1.0, 4.0)
+    )
+    assert four == pytest.approx(4 * one, rel=0.05)
+    burst = Workload(input_tokens=1000, output_tokens=2, arrival="burst", num_requests=64)
+    served = [
+        closed_loop(arm(stages=s, max_num_batched_tokens=1000), burst, np.array([64.0])).ttft_s[0]
+        for s in (1.0, 4.0)
+    ]
+    # 64 steps of a prompt each, one after the other, or over four stages: 67 quarters.
+    assert served[1] / served[0] == pytest.approx(67 / 4 / 64)

@@ -229,3 +229,9 @@ def test_expert_parallel_ranks_sum_as_tensor_parallel_ones_do() -> None:
     )  # fmt: skip
     spread = cost(network(layers=(replace(LAYER, experts=experts),), table=TABLE))
     assert float(spread.communication_s) == pytest.approx(3 * 2 * 5.5)
+
+
+@pytest.mark.parametrize(("context", "read"), [(100.0, 100.0), (128.0, 128.0), (4096.0, 64.0)])
+def test_a_chunk_that_is_being_filled_is_half_full(context: float, read: float) -> None:
+    chunked = replace(ATTENTION, window=128.0, tokens_per_entry=None, chunked=True)
+    assert chunked.entries(context, 1.0) == (read, read)

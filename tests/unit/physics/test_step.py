@@ -209,3 +209,10 @@ def test_nothing_drafts_on_the_device_for_prompt_lookup() -> None:
         DraftPlan(network=None), NO_OVERHEADS, sequences=8.0, num_speculative_tokens=4.0,
         context=1.0,
     ).total_s == 0.0  # fmt: skip
+
+
+def test_eagle3_fuses_the_targets_states_once() -> None:
+    fusing = DraftPlan(network=replace(network(), before=(UNIT,)))
+    # Ten sequences, k = 4: 50 rows in the first pass and 3 x 10 later, each through both matrices.
+    assert draft_s(fusing, 4) == pytest.approx(2 * (50 + 30))
+    assert draft_s(replace(fusing, fuses_once=True), 4) == pytest.approx(2 * 50 + 30)
