@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specsim.catalog.hardware import dump_profile
+from specsim.catalog.hardware_authoring import dump_profile
 
 
 def number(value: float) -> float:

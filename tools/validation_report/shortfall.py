@@ -9,7 +9,6 @@ from specsim.validation.summary import Figures, summarise
 from validation_report import figures, misses
 from validation_report.markdown import NONE, percent, section, table
 
-LIMIT_PCT = 15.0
 TEXT = """\
 The points on `test` cases of grade A and B that are more than {limit:g} % off, on the wrong side of
 1, or at the wrong crossover or k, by source. 'Without it' are the median and the 90th percentile
@@ -25,11 +24,11 @@ def shortfall_section() -> str:
     ]
     return section(
         "Where the bars are missed",
-        TEXT.strip().format(limit=LIMIT_PCT),
+        TEXT.strip().format(limit=misses.LIMIT_PCT),
         table(
             (
-                "source", "points", f"over {LIMIT_PCT:g} %", "wrong side", "crossover", "best k",
-                "median % without it", "p90 % without it", "cause",
+                "source", "points", f"over {misses.LIMIT_PCT:g} %", "wrong side", "crossover",
+                "best k", "median % without it", "p90 % without it", "cause",
             ),
             _rows(cases),
         ),
@@ -44,7 +43,7 @@ def _rows(cases: Sequence[CaseCheck]) -> Iterator[tuple[str, ...]]:
     found = []
     for source, own in by_source.items():
         errors = [p.error_pct for c in own for p in c.points if p.error_pct is not None]
-        far = sum(abs(e) > LIMIT_PCT for e in errors)
+        far = sum(abs(e) > misses.LIMIT_PCT for e in errors)
         own_figures = summarise(own)
         wrong = [
             _wrong(own_figures["sign"], "agree"),
@@ -82,7 +81,7 @@ def _cause(cases: Sequence[CaseCheck]) -> str:
     far = [
         c.case
         for c in cases
-        if any(p.error_pct is not None and abs(p.error_pct) > LIMIT_PCT for p in c.points)
+        if any(p.error_pct is not None and abs(p.error_pct) > misses.LIMIT_PCT for p in c.points)
     ] or [c.case for c in cases]
     titles = {
         next((e["title"] for e in misses.notes() if misses.matches(e, name)), "") for name in far

@@ -5,9 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from specsim.schema.results import BreakEven, Crossover, Point, SpeculativePoint, Verdict
+from specsim.schema.results import (
+    NEUTRAL_HIGH,
+    NEUTRAL_LOW,
+    BreakEven,
+    Crossover,
+    Point,
+    SpeculativePoint,
+    Verdict,
+)
 
-NEUTRAL_LOW, NEUTRAL_HIGH = 0.95, 1.05
 _DRAFT_BOUND = 0.4
 """Share of a step that drafting takes where it is named as the cause."""
 _SLOW_START = 3.0

@@ -10,7 +10,7 @@ import click
 
 from specsim.catalog.acceptance import load_profile, profile_ids
 from specsim.catalog.files import read_mapping
-from specsim.catalog.hardware import check_profile, dump_profile, new_profile
+from specsim.catalog.hardware_authoring import check_profile, dump_profile, new_profile
 from specsim.catalog.models import load_drafter, load_model
 from specsim.catalog.scenario import load_scenario
 from specsim.cli.output import emit, json_option, output_option, write_file

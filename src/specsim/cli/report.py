@@ -32,6 +32,8 @@ from specsim.export.tables import (
 from specsim.export.terminal import Role, Screen
 from specsim.schema.results import (
     DOES_NOT_START,
+    NEUTRAL_HIGH,
+    NEUTRAL_LOW,
     BaselinePoint,
     BreakEven,
     Point,
@@ -42,7 +44,6 @@ from specsim.schema.results import (
 FIELD_RULE = 0.5
 """The draft acceptance rate below which, people say, speculation does not pay at moderate load."""
 
-_NEUTRAL = (0.95, 1.05)
 _DECISIONS: dict[str, Role] = {"on": "good", "off": "bad", "schedule": "neutral"}
 _BASES = ("assumed", "fitted", "measured", "calibrated")
 """What constants rest on, the weakest first."""
@@ -300,8 +301,8 @@ def _off(both: Column) -> Column:
 def _gain(speedup: float | None) -> Cell:
     if speedup is None:
         return Cell(MISSING)
-    low, high = _NEUTRAL
-    role: Role = "bad" if speedup < low else "good" if speedup > high else "neutral"
+    won, lost = speedup > NEUTRAL_HIGH, speedup < NEUTRAL_LOW
+    role: Role = "bad" if lost else "good" if won else "neutral"
     return Cell(f"{speedup:.2f}×", role)
 
 

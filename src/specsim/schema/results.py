@@ -16,6 +16,8 @@ LimitedBy = Literal["load", "max_num_seqs", "kv"]
 CrossoverState = Literal["always", "never", "crosses"]
 Decision = Literal["on", "off", "schedule", "neutral"]
 
+NEUTRAL_LOW, NEUTRAL_HIGH = 0.95, 1.05
+"""Speedups between the two have no sign."""
 DOES_NOT_START = "vLLM does not start"
 """How a warning begins that makes the deployment impossible as it is written."""
 

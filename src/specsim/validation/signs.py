@@ -13,11 +13,10 @@ from specsim.analysis.curves import pair
 from specsim.analysis.predict import predict
 from specsim.analysis.resolve import resolve
 from specsim.analysis.serving import open_loop
-from specsim.analysis.verdict import NEUTRAL_HIGH, NEUTRAL_LOW
 from specsim.catalog.case import case_points
 from specsim.errors import SpecsimError
 from specsim.schema.case import Case, CasePoint, Direction
-from specsim.schema.results import Point
+from specsim.schema.results import NEUTRAL_HIGH, NEUTRAL_LOW, Point
 from specsim.schema.scenario import Scenario
 
 

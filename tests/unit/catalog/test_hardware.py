@@ -13,16 +13,14 @@ from specsim.catalog.files import data_dir
 from specsim.catalog.hardware import (
     attention_constants,
     borrowed_blocks,
-    check_profile,
-    dump_profile,
     gemm_constants,
     hardware_ids,
     hardware_index,
     load_hardware,
     moe_constants,
-    new_profile,
     price_usd_per_gpu_hour,
 )
+from specsim.catalog.hardware_authoring import check_profile, dump_profile, new_profile
 from specsim.errors import InputError, NotFoundError
 
 FILES = sorted(data_dir("hardware_profiles").glob("*/*.yaml"))

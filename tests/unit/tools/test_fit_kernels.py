@@ -23,7 +23,8 @@ from kernel_fits import attention, collectives, forms, gemm, moe, same_die  # no
 from kernel_fits.profiles import interval, replace_blocks  # noqa: E402
 from kernel_fits.tables import Board, board, fastest  # noqa: E402
 
-from specsim.catalog.hardware import dump_profile, load_hardware  # noqa: E402
+from specsim.catalog.hardware import load_hardware  # noqa: E402
+from specsim.catalog.hardware_authoring import dump_profile  # noqa: E402
 from specsim.physics import kernels  # noqa: E402
 
 ROWS = (1, 8, 16, 32, 64, 96, 128, 160, 192, 256, 512, 1024, 2048)
