@@ -14,6 +14,7 @@ from specsim.catalog.hardware_authoring import check_profile, dump_profile, new_
 from specsim.catalog.models import load_drafter, load_model
 from specsim.catalog.scenario import load_scenario
 from specsim.cli.output import emit, json_option, output_option, write_file
+from specsim.cli.profiles_cpu import measure_cpu
 from specsim.cli.records import Kind, find, kind_of, listing, pretty
 from specsim.cli.words import dtypes, wrapped
 from specsim.errors import InputError, SpecsimError, UsageError
@@ -48,6 +49,9 @@ def command() -> None:
     Your own files are found with --catalog, in $SPECSIM_CATALOG and in specsim's folder of your
     configuration; they win over shipped entries of the same name.
     """
+
+
+command.add_command(measure_cpu)
 
 
 @command.command("list")
