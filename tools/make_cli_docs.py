@@ -33,7 +33,7 @@ All keys of a scenario are in [scenario.md](scenario.md).
 Every command takes `--json` and prints one JSON object with the field names of the Python API.
 
 An error is one line on stderr. Exit codes: 0 done, 1 a fault of specsim, 2 wrong or missing
-input, 3 the deployment does not fit in memory.
+input, 3 the deployment does not fit in memory, 4 the measurements allow no fit.
 """
 
 SCENARIO_HEAD = """\

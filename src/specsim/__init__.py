@@ -15,18 +15,30 @@ if TYPE_CHECKING:
     from specsim.analysis.predict import kv_result as kv_budget
     from specsim.analysis.predict import predict
     from specsim.analysis.predict import predict_crossover as crossover
+    from specsim.calibration.calibrate import calibrate
     from specsim.catalog.scenario import load_scenario
+    from specsim.measure.read import read_measurements
     from specsim.validation.summary import validate
 
 _PUBLIC = {
+    "calibrate": ("specsim.calibration.calibrate", "calibrate"),
     "crossover": ("specsim.analysis.predict", "predict_crossover"),
     "kv_budget": ("specsim.analysis.predict", "kv_result"),
     "load_scenario": ("specsim.catalog.scenario", "load_scenario"),
     "predict": ("specsim.analysis.predict", "predict"),
+    "read_measurements": ("specsim.measure.read", "read_measurements"),
     "validate": ("specsim.validation.summary", "validate"),
 }
 
-__all__ = ["crossover", "kv_budget", "load_scenario", "predict", "validate"]
+__all__ = [
+    "calibrate",
+    "crossover",
+    "kv_budget",
+    "load_scenario",
+    "predict",
+    "read_measurements",
+    "validate",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -73,6 +73,8 @@ class Arm:
     draft_scale: Num = 1.0
     discrepancy: Num = 1.0
     """Factor on the step for what the model leaves out."""
+    prompt_scale: Num = 1.0
+    """Factor on what a prompt adds to the step that it rides on: 1 but for a calibration."""
     lengths: Num | None = None
     """Tokens per step by verify length 0..k (last axis): adaptive verification chooses."""
 
@@ -97,6 +99,19 @@ class Arm:
             "prefill_context": prefill_context,
             "prefill_sequences": prefill_sequences,
         }
+        step = self._step(group, context, prompt)
+        if isinstance(self.prompt_scale, float) and self.prompt_scale == 1.0:
+            return step
+        if not np.any(np.asarray(prefill_tokens) > 0):
+            return step
+        # Without anybody decoding, the prompt is all there is.
+        alone = self._step(group, context, {}).total.times(
+            np.where(np.asarray(group) > 0, 1.0, 0.0)
+        )
+        excess = step.total + alone.times(-1.0)
+        return replace(step, total=alone + excess.times(self.prompt_scale))
+
+    def _step(self, group: Num, context: Num, prompt: dict[str, Num]) -> StepTime:
         if self.plan is None:
             total = baseline_step(
                 self.target, self.overheads, sequences=group, context=context, **prompt
@@ -169,6 +184,7 @@ def baseline_arm(deployment: Deployment, constants: Constants | None = None) -> 
         prefill_tokens=workload.input_tokens - cached,
         cached_tokens=cached,
         shared_prefix_tokens=cached if workload.shared_prefix else 0.0,
+        prompt_scale=constants.scales.get("prompt", 1.0),
     )
 
 
@@ -212,7 +228,10 @@ def speculative_arm(
         tokens_per_step=np.take(lengths, np.asarray(k, dtype=int), axis=-1),
         verify_tokens=model.verify_tokens(k),
         draft_scale=constants.value(general.draft_scale.range, "draft_scale"),
-        discrepancy=constants.factor(spread.value, "discrepancy"),
+        discrepancy=constants.factor(
+            spread.value if constants.discrepancy is None else constants.discrepancy, "discrepancy"
+        ),
+        prompt_scale=constants.scales.get("prompt", 1.0),
         lengths=lengths if adaptive else None,
     )
 
@@ -370,7 +389,10 @@ def _overheads(deployment: Deployment, constants: Constants, *, speculative: boo
     proposer = {"ngram": engine.ngram_host_ms, "suffix": engine.suffix_host_ms}.get(method)
     return Overheads(
         host_s=draw(host, given.host_ms, "host"),
-        per_sequence_host_s=constants.value(engine.per_sequence_host_us, "host") * MICRO,
+        per_sequence_host_s=constants.value(
+            engine.per_sequence_host_us, "host", key="per_sequence_host"
+        )
+        * MICRO,
         speculative_host_s=draw(
             engine.speculative_host_ms, given.speculative_host_ms, "speculative_host"
         ),

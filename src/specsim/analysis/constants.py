@@ -6,6 +6,7 @@ Everything downstream broadcasts, so the same code gives the prediction (numbers
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +32,14 @@ class Constants:
     n_samples: int = 0
     """0: point values."""
     seed: int = 0
+    scales: Mapping[str, Num] = field(default_factory=dict)
+    """Factors on constants, by family or key: a fit's, which replace what was believed before.
+
+    Arrays keep a leading axis of their own: samples, or the trial points of a fit."""
+    discrepancy: float | None = None
+    """Relative spread of the speedup beyond its parameters; None: the shipped one."""
+    varies: frozenset[str] | None = None
+    """Families that are drawn; None: all. A fit is the uncertainty of those that it held."""
     _deviates: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     def deviate(self, family: str) -> Num:
@@ -44,9 +53,20 @@ class Constants:
             self._deviates[family] = rng.standard_normal((self.n_samples, 1))
         return self._deviates[family]
 
-    def value(self, constant: Range, family: str) -> Num:
-        """Return the constant, or samples of it (a normal with a half of its own on each side)."""
+    def value(self, constant: Range, family: str, *, key: str = "") -> Num:
+        """Return the constant, or samples of it (a normal with a half of its own on each side).
+
+        Parameters
+        ----------
+        key : str
+            What the constant goes by in `scales`, where that is not its family.
+        """
+        scale = self.scales.get(key or family)
+        if scale is not None:
+            return constant.value * scale
         if self.n_samples == 0 or constant.low == constant.high:
+            return constant.value
+        if self.varies is not None and family not in self.varies:
             return constant.value
         z = self.deviate(family)
         below = (constant.value - constant.low) / _Z10

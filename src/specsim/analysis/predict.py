@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,18 @@ from specsim.analysis.constants import Constants
 from specsim.analysis.crossover import find_crossover, search_loads
 from specsim.analysis.curves import Pair, pair, service_at_rates
 from specsim.analysis.drafting import most_tokens
+from specsim.analysis.overlay import Overlay, overlay, with_counted_acceptance
 from specsim.analysis.points import build_points
 from specsim.analysis.resolve import Deployment, resolve
 from specsim.analysis.serving import closed_loop, mean_context, open_loop
 from specsim.analysis.verdict import verdict
 from specsim.analysis.warnings import blocking_first, late_warnings
 from specsim.catalog.borrowing import blocks
+from specsim.catalog.calibration import load_calibration
 from specsim.errors import UsageError
 from specsim.physics import acceptance as law
 from specsim.physics.forward import forward, matrix_times
+from specsim.schema.calibration import Calibration
 from specsim.schema.model import DrafterSpec
 from specsim.schema.results import (
     DOES_NOT_START,
@@ -52,29 +56,38 @@ _RATE_POINTS = 48
 _LOAD_POINTS = 64
 
 
-def predict(scenario: Scenario, *, search: Sequence[Path] = ()) -> Prediction:
+def predict(
+    scenario: Scenario,
+    *,
+    search: Sequence[Path] = (),
+    calibration: Calibration | Path | str | None = None,
+) -> Prediction:
     """Predict both arms of a scenario, with bands, crossover, break-even and verdict.
 
     Parameters
     ----------
     search : sequence of Path
         The user's own catalog files and folders.
+    calibration : Calibration or path, optional
+        What measured runs said of the constants (`specsim calibrate`). Its acceptance fills in
+        where the scenario gives none.
 
     Raises
     ------
     SpecsimError
         One line saying what is wrong and what to do.
     """
-    deployment = resolve(scenario, search=search)
+    deployment, laid = _prepared(scenario, search, calibration)
     loads = _loads(deployment)
     if deployment.method == "none":
-        return _off_only(deployment, loads)
+        return _off_only(deployment, laid, loads)
     assert deployment.acceptance is not None
-    arms = pair(deployment)
+    constants = laid.point()
+    arms = pair(deployment, constants)
     searched = _searched(arms)
     both = np.concatenate([loads, searched])
     speedup = arms.speedup(both)
-    samples = pair(deployment, Constants(N_SAMPLES, SEED)).speedup(both)
+    samples = pair(deployment, laid.sampled(N_SAMPLES, SEED)).speedup(both)
     low, high = _band(speedup, samples)
     n = loads.size
     crossover = find_crossover(searched, speedup[n:], samples[:, n:], _batch_off(arms, searched))
@@ -99,7 +112,7 @@ def predict(scenario: Scenario, *, search: Sequence[Path] = ()) -> Prediction:
         points=points,
         crossover=crossover,
         break_even=break_even,
-        best_k=_best_k(deployment, loads[served]),
+        best_k=_best_k(deployment, constants, loads[served]),
         acceptance_curve=curve,
         transition=_transition(arms.baseline),
         verdict=verdict(
@@ -112,30 +125,54 @@ def predict(scenario: Scenario, *, search: Sequence[Path] = ()) -> Prediction:
         ),
         defaults=deployment.defaults,
         warnings=blocking_first(deployment.warnings + late),
-        provenance=_provenance(deployment),
+        provenance=_provenance(deployment, laid),
     )
 
 
-def predict_crossover(scenario: Scenario, *, search: Sequence[Path] = ()) -> Crossover:
-    """Find where speculation stops paying.
+def predict_crossover(
+    scenario: Scenario,
+    *,
+    search: Sequence[Path] = (),
+    calibration: Calibration | Path | str | None = None,
+) -> Crossover:
+    """Find where speculation stops paying. Parameters as for `predict`.
 
     Raises
     ------
     UsageError
         The scenario does not speculate.
     """
-    deployment = resolve(scenario, search=search)
+    deployment, laid = _prepared(scenario, search, calibration)
     if deployment.method == "none":
         raise UsageError("a crossover needs speculation: method is none; give --spec-method")
-    arms = pair(deployment)
+    arms = pair(deployment, laid.point())
     searched = _searched(arms)
-    samples = pair(deployment, Constants(N_SAMPLES, SEED)).speedup(searched)
+    samples = pair(deployment, laid.sampled(N_SAMPLES, SEED)).speedup(searched)
     return find_crossover(searched, arms.speedup(searched), samples, _batch_off(arms, searched))
 
 
 def kv_result(scenario: Scenario, *, search: Sequence[Path] = ()) -> KvResult:
     """Compare the memory of both arms. Acceptance may be absent: memory does not depend on it."""
     return _kv(resolve(scenario, search=search, for_memory=True))
+
+
+def _prepared(
+    scenario: Scenario, search: Sequence[Path], calibration: Calibration | Path | str | None
+) -> tuple[Deployment, Overlay]:
+    """Load what a scenario names, and lay a calibration over it."""
+    if isinstance(calibration, Path | str):
+        calibration = load_calibration(calibration)
+    said: tuple[str, ...] = ()
+    if calibration is not None and calibration.scope.method == scenario.speculation.method:
+        scenario, said = with_counted_acceptance(scenario, calibration.acceptance)
+    deployment = resolve(scenario, search=search)
+    laid = overlay(deployment, calibration)
+    deployment = replace(
+        deployment,
+        defaults=(*deployment.defaults, *said),
+        warnings=(*deployment.warnings, *laid.notes),
+    )
+    return deployment, laid
 
 
 def _loads(deployment: Deployment) -> Array:
@@ -232,14 +269,14 @@ def _rate_at_one(rates: Array, speedup: Array) -> float | None:
     return float(rates[i - 1] + share * (rates[i] - rates[i - 1]))
 
 
-def _best_k(deployment: Deployment, loads: Array) -> tuple[BestK, ...]:
+def _best_k(deployment: Deployment, constants: Constants, loads: Array) -> tuple[BestK, ...]:
     """Return the k that serves each load fastest; a tree is compared with off only."""
     if loads.size == 0:
         return ()
     ks = np.arange(1, _largest_k(deployment) + 1)
     if deployment.scenario.speculation.tree is not None:
         ks = np.array([deployment.num_speculative_tokens])
-    speedup = pair(deployment, k=ks[:, None].astype(float)).speedup(loads)
+    speedup = pair(deployment, constants, k=ks[:, None].astype(float)).speedup(loads)
     speedup = np.where(np.isfinite(speedup), speedup, 0.0)
     best = []
     for j, load in enumerate(loads):
@@ -313,8 +350,8 @@ def _kv_arm(deployment: Deployment, *, speculative: bool) -> KvArm:
     )
 
 
-def _off_only(deployment: Deployment, loads: Array) -> Prediction:
-    baseline = baseline_arm(deployment)
+def _off_only(deployment: Deployment, laid: Overlay, loads: Array) -> Prediction:
+    baseline = baseline_arm(deployment, laid.point())
     points = build_points(deployment, baseline, None, loads, speedup=None, low=None, high=None)
     return Prediction(
         scenario=_scenario_json(deployment),
@@ -329,7 +366,7 @@ def _off_only(deployment: Deployment, loads: Array) -> Prediction:
         verdict=Verdict("off", "no speculation was asked for: give --spec-method to compare"),
         defaults=deployment.defaults,
         warnings=blocking_first(deployment.warnings + baseline.budget.notes),
-        provenance=_provenance(deployment),
+        provenance=_provenance(deployment, laid),
     )
 
 
@@ -337,7 +374,7 @@ def _scenario_json(deployment: Deployment) -> dict[str, Any]:
     return deployment.scenario.model_dump(mode="json", exclude_none=True)
 
 
-def _provenance(deployment: Deployment) -> dict[str, Any]:
+def _provenance(deployment: Deployment, laid: Overlay) -> dict[str, Any]:
     profile, engine = deployment.hardware, deployment.engine
     constants = {
         name: {
@@ -370,6 +407,7 @@ def _provenance(deployment: Deployment) -> dict[str, Any]:
             "as_of": None if price.as_of is None else price.as_of.isoformat(),
             "source": price.source,
         },
+        "calibration": laid.provenance(),
         "band": f"{N_SAMPLES} samples, seed {SEED}, 10th to 90th percentile",
     }
 

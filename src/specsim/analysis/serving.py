@@ -96,8 +96,15 @@ def _room(arm: Arm, decoding: Num) -> Num:
     return np.maximum(arm.max_num_batched_tokens - decoding * arm.verify_tokens, _SMALLEST_CHUNK)
 
 
-def closed_loop(arm: Arm, workload: Workload, concurrency: Num) -> Service:
+def closed_loop(
+    arm: Arm, workload: Workload, concurrency: Num, *, num_requests: Num | None = None
+) -> Service:
     """Keep `concurrency` requests in the system.
+
+    Parameters
+    ----------
+    num_requests : float or array, optional
+        Of a burst, load by load; absent: the workload's. [requests]
 
     Notes
     -----
@@ -120,7 +127,10 @@ def closed_loop(arm: Arm, workload: Workload, concurrency: Num) -> Service:
     batch = np.minimum(concurrency, most)
     limited_by = np.where(concurrency <= most, "load", why)
     if workload.arrival == "burst":
-        return _burst(arm, workload, concurrency, batch, limited_by)
+        if num_requests is None:
+            given = workload.num_requests
+            num_requests = concurrency if given is None else float(given)
+        return _burst(arm, workload, concurrency, batch, limited_by, num_requests)
     context = mean_context(workload)
     step = arm.step(batch, context)
     step_s = step.total.total_s
@@ -163,13 +173,13 @@ def _burst(
     concurrency: Num,
     batch: Num,
     limited_by: npt.NDArray[np.str_],
+    num_requests: Num,
 ) -> Service:
     """All requests at once: prefill comes in waves, decoding is undisturbed.
 
     `num_requests` go through in waves of the batch; the last wave may be smaller.
     """
-    n_requests = concurrency if workload.num_requests is None else float(workload.num_requests)
-    n_requests = np.maximum(n_requests, 1.0)
+    n_requests = np.maximum(num_requests, 1.0)
     batch = np.minimum(batch, n_requests)
     step, wave_s, ttft_s = _wave(arm, workload, batch)
     full = np.floor(n_requests / batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specsim.cli.options import Request, scenario_command
+from specsim.cli.options import Request, calibration_option, scenario_command
 from specsim.cli.output import emit, json_option, output_option
 from specsim.cli.pictures import crossover as drawn
 from specsim.cli.words import heading, joined, notes, unit_of_load
@@ -12,8 +12,8 @@ from specsim.errors import UsageError
 from specsim.schema.results import as_json as plain
 
 
-@scenario_command("crossover", extra=(json_option, output_option))
-def command(request: Request, as_json: bool, output: Path | None) -> None:
+@scenario_command("crossover", extra=(calibration_option, json_option, output_option))
+def command(request: Request, calibration: Path | None, as_json: bool, output: Path | None) -> None:
     """Show only where speculation stops paying.
 
     The load is searched from 1 to max_num_seqs, or up to the largest stable request rate, not
@@ -28,14 +28,16 @@ def command(request: Request, as_json: bool, output: Path | None) -> None:
 
     if as_json:
         emit(
-            lambda: plain(predict_crossover(request.scenario, search=request.search)),
+            lambda: plain(
+                predict_crossover(request.scenario, search=request.search, calibration=calibration)
+            ),
             lambda screen: [],
             as_json=True,
             output=output,
         )
         return
     # The plot needs the speedup by load beside the crossing.
-    prediction = predict(request.scenario, search=request.search)
+    prediction = predict(request.scenario, search=request.search, calibration=calibration)
     found = prediction.crossover
     assert found is not None
     scenario = prediction.scenario

@@ -186,6 +186,12 @@ _EXCLUSIVE = (
 )  # fmt: skip
 
 
+calibration_option = click.option(
+    "--calibration", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Constants fitted to measured runs, as `specsim calibrate` writes them.",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Request:
     """What the command line asks about."""

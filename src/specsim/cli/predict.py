@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from specsim.cli.options import Request, scenario_command
+from specsim.cli.options import Request, calibration_option, scenario_command
 from specsim.cli.output import emit, json_option, output_option
 from specsim.cli.report import report
 from specsim.schema.results import as_json as plain
@@ -16,12 +16,15 @@ from specsim.schema.results import as_json as plain
 @scenario_command(
     "predict",
     extra=(
+        calibration_option,
         json_option,
         output_option,
         click.option("--brief", is_flag=True, help="Only the verdict and the table by load."),
     ),
 )
-def command(request: Request, as_json: bool, output: Path | None, brief: bool) -> None:
+def command(
+    request: Request, calibration: Path | None, as_json: bool, output: Path | None, brief: bool
+) -> None:
     """Say whether, up to which load and why speculation pays.
 
     The scenario is a YAML file, a pasted vLLM command, or flags; flags override either.
@@ -34,7 +37,7 @@ def command(request: Request, as_json: bool, output: Path | None, brief: bool) -
     """  # noqa: D301 - click reads the escape as "keep these lines"
     from specsim.analysis.predict import predict
 
-    prediction = predict(request.scenario, search=request.search)
+    prediction = predict(request.scenario, search=request.search, calibration=calibration)
     prediction = dataclasses.replace(prediction, warnings=(*prediction.warnings, *request.notes))
     emit(
         lambda: plain(prediction),

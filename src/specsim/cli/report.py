@@ -248,6 +248,15 @@ def _basis(screen: Screen, prediction: Prediction, search: Sequence[Path]) -> li
         rests.append((engine["basis"], f"host times of {engine['name']} {engine['version']}"))
     rests.sort(key=lambda entry: _BASES.index(entry[0]))
     entries = [f"[{basis}] {text}" for basis, text in rests]
+    fitted = p.get("calibration")
+    if fitted:
+        told = ", ".join(fitted["fitted"]) or "nothing"
+        error = fitted["left_out_speedup_pct"]
+        said = "" if error is None else f"; median error of speedups it did not see {error:.1f} %"
+        wide = ", widened outside its scope" if fitted["widened"] else ""
+        entries.insert(
+            0, f"[calibrated] {told}: {fitted['runs']} runs of {fitted['created']}{said}{wide}"
+        )
     if "model" in p:
         entries.append(f"model, confidence {p['model']['confidence']}: {p['model']['source']}")
     if p.get("price"):

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
 Bound = Literal["memory", "kv", "compute", "communication", "host"]
 LimitedBy = Literal["load", "max_num_seqs", "kv"]
 CrossoverState = Literal["always", "never", "crosses"]
@@ -203,6 +205,8 @@ def as_json(result: Any, *, digits: int = 6) -> Any:
             f.name: as_json(getattr(result, f.name), digits=digits)
             for f in dataclasses.fields(result)
         }
+    if isinstance(result, BaseModel):
+        return as_json(result.model_dump(mode="json"), digits=digits)
     if isinstance(result, dict):
         return {str(key): as_json(value, digits=digits) for key, value in result.items()}
     if isinstance(result, (list, tuple)):

@@ -1,0 +1,192 @@
+"""A calibration laid over the shipped constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specsim.analysis.constants import Constants
+from specsim.analysis.resolve import Deployment
+from specsim.catalog.calibration import load_rules
+from specsim.schema.calibration import (
+    Calibration,
+    CalibrationAcceptance,
+    CalibrationScope,
+    Scale,
+)
+from specsim.schema.scenario import Scenario
+from specsim.schema.speculation import Acceptance
+
+Array = npt.NDArray[np.float64]
+_NOT_OF_THE_MACHINE = frozenset({"acceptance", "decay", "tree"})
+"""Families that no measured step time tells: they keep their own spread."""
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Constants as a calibration has them; without one, as shipped."""
+
+    calibration: Calibration | None = None
+    widening: float = 0.0
+    """Share of the prior's variance that comes back: 0 inside the calibration's scope."""
+    notes: tuple[str, ...] = ()
+
+    def provenance(self) -> dict[str, Any] | None:
+        """Return what stands behind the constants, for a result; None without a calibration."""
+        found = self.calibration
+        if found is None:
+            return None
+        return {
+            "created": found.created.isoformat(),
+            "fitted": [p.name for p in found.parameters if p.identifiable],
+            "kept": [p.name for p in found.parameters if not p.identifiable],
+            "runs": len(found.runs),
+            "left_out_speedup_pct": found.left_out.speedup_median_pct,
+            "widened": self.widening > 0,
+        }
+
+    def point(self) -> Constants:
+        """Return best values."""
+        if self.calibration is None:
+            return Constants()
+        factors = {p.name: p.factor for p in self.calibration.parameters}
+        return Constants(scales=scales_of(factors))
+
+    def sampled(self, n_samples: int, seed: int) -> Constants:
+        """Return samples: of the posterior, and of what no calibration tells."""
+        if self.calibration is None:
+            return Constants(n_samples, seed)
+        parameters = self.calibration.parameters
+        prior = np.diag([p.prior_sd**2 for p in parameters])
+        drawn = draw_factors(
+            [p.scale for p in parameters],
+            [p.factor for p in parameters],
+            np.array(self.calibration.covariance) + self.widening * prior,
+            n_samples,
+            seed,
+        )
+        names = [p.name for p in parameters]
+        return Constants(
+            n_samples,
+            seed,
+            scales=scales_of({n: f[:, None] for n, f in zip(names, drawn, strict=True)}),
+            # Outside its scope a calibration no longer answers for the constants that it held.
+            varies=None if self.widening else _NOT_OF_THE_MACHINE,
+            discrepancy=None if self.widening else self.calibration.speedup_log_sd,
+        )
+
+
+def to_factor(scale: Scale, x: Array | float) -> Array:
+    """Return factors from coordinates of the fit, in which 0 is the shipped constant."""
+    return np.asarray(np.exp(x) if scale == "log" else np.maximum(1.0 + np.asarray(x), 0.0))
+
+
+def draw_factors(
+    scales: Sequence[Scale], factors: Sequence[float], covariance: Array, n: int, seed: int
+) -> Array:
+    """Draw factors from a Gaussian in the coordinates of the fit: parameters x samples."""
+    means = np.array(
+        [np.log(f) if s == "log" else f - 1.0 for s, f in zip(scales, factors, strict=True)]
+    )
+    # The root of a covariance that may be singular, or off by rounding.
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    rng = np.random.default_rng([seed, *b"calibration"])
+    drawn = means + rng.standard_normal((n, means.size)) @ root.T
+    return np.stack([to_factor(s, x) for s, x in zip(scales, drawn.T, strict=True)])
+
+
+def scales_of(factors: Mapping[str, float | Array]) -> dict[str, float | Array]:
+    """Return the factor of every family, from those of the parameters."""
+    rules = load_rules().parameters
+    return {family: f for name, f in factors.items() for family in rules[name].families}
+
+
+def overlay(deployment: Deployment, calibration: Calibration | None) -> Overlay:
+    """Lay a calibration over a deployment, saying where it is used outside its scope."""
+    if calibration is None:
+        return Overlay()
+    fitted, here = calibration.scope, scope_of(deployment)
+    widening, notes = 0.0, []
+    for name, share in load_rules().scope_widening.items():
+        one, other = getattr(fitted, name), getattr(here, name)
+        if one == other or (name in ("method", "drafter") and other in ("none", None)):
+            continue
+        widening += share
+        notes.append(f"{name} {one}, here {other}")
+    if notes:
+        notes = [
+            f"the calibration was fitted on another deployment ({'; '.join(notes)}): its band is "
+            "widened; calibrate on this one for a narrow band"
+        ]
+    by_hand = overridden(deployment.scenario)
+    fixed = [p.name for p in calibration.parameters if p.name in by_hand]
+    if fixed:
+        notes.append(
+            f"the scenario sets {', '.join(by_hand[n] for n in fixed)} itself: what was "
+            f"calibrated as {', '.join(fixed)} is not used"
+        )
+    return Overlay(calibration, min(widening, 1.0), tuple(notes))
+
+
+def overridden(scenario: Scenario) -> dict[str, str]:
+    """Return the parameters that a scenario fixes by hand, each with the key that does it."""
+    engine = scenario.engine
+    keys = {"host": "host_ms", "speculative_host": "speculative_host_ms"}
+    return {name: f"engine.{key}" for name, key in keys.items() if getattr(engine, key) is not None}
+
+
+def scope_of(deployment: Deployment) -> CalibrationScope:
+    """Return what a calibration on this deployment holds for."""
+    scenario = deployment.scenario
+    return CalibrationScope(
+        accelerator=deployment.hardware.identity.id,
+        tensor_parallel_size=scenario.hardware.tensor_parallel_size,
+        pipeline_parallel_size=scenario.hardware.pipeline_parallel_size,
+        engine=scenario.engine.name,
+        engine_version=deployment.engine.version,
+        model=deployment.model.id,
+        weight_dtype=deployment.expert_dtype,
+        kv_dtype=deployment.kv_dtype,
+        method=scenario.speculation.method,
+        drafter=None if deployment.drafter is None else deployment.drafter.id,
+    )
+
+
+def with_counted_acceptance(
+    scenario: Scenario, counted: Sequence[CalibrationAcceptance]
+) -> tuple[Scenario, tuple[str, ...]]:
+    """Fill in the acceptance that runs counted, where a scenario gives none.
+
+    That of the same k, else of the nearest longer one, of which a part is known; else the longest.
+
+    Returns
+    -------
+    (scenario, notes)
+    """
+    speculation = scenario.speculation
+    if speculation.method == "none" or speculation.acceptance is not None or not counted:
+        return scenario, ()
+    k = speculation.num_speculative_tokens
+    one = min(
+        counted,
+        key=lambda a: (
+            k is None or a.num_speculative_tokens < k,
+            abs(a.num_speculative_tokens - (k or 0)),
+        ),
+    )
+    measured_k = one.num_speculative_tokens
+    acceptance = Acceptance(length=one.length, measured_at_k=measured_k, counts=one.counts)
+    if one.per_position is not None:
+        acceptance = Acceptance(per_position=one.per_position, counts=one.counts)
+    filled = {"acceptance": acceptance, "num_speculative_tokens": k or measured_k}
+    speculation = speculation.model_copy(update=filled)
+    note = (
+        f"speculation.acceptance = {one.length:.3g} tokens per drafting step at k = {measured_k} "
+        "(counted in the measured runs)"
+    )
+    return scenario.model_copy(update={"speculation": speculation}), (note,)

@@ -1,0 +1,1 @@
+"""From measured runs to constants: choose the runs, fit, say what was learned and what was not."""

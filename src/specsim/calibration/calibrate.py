@@ -1,0 +1,290 @@
+"""Measured runs in, a calibration and what it is worth out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from specsim._version import __version__
+from specsim.analysis.overlay import scope_of, with_counted_acceptance
+from specsim.analysis.predict import kv_result
+from specsim.analysis.resolve import Deployment
+from specsim.calibration.acceptance import counted_acceptance
+from specsim.calibration.advise import Advisor
+from specsim.calibration.fit import Fit, fit
+from specsim.calibration.left_out import LeftOutFits, leave_one_load_out
+from specsim.calibration.model import Predicted, RunModel
+from specsim.calibration.parameters import fit_parameters
+from specsim.calibration.rows import matching_rows
+from specsim.calibration.runs import Run, usable_runs
+from specsim.catalog.calibration import load_rules
+from specsim.catalog.general import load_general
+from specsim.errors import InfeasibleError
+from specsim.measure.read import read_measurements
+from specsim.schema.calibration import (
+    Calibration,
+    CalibrationReport,
+    Correlation,
+    Doubt,
+    FitRow,
+    FittedParameter,
+    FittedRun,
+    ParameterReport,
+)
+from specsim.schema.measurement import Measurement, Measurements
+from specsim.schema.scenario import Scenario
+from specsim.units import MILLI
+
+Array = npt.NDArray[np.float64]
+_N_SAMPLES, _SEED = 256, 20260710
+_Z975, _Z90 = 1.959963984540054, 1.2815515655446004
+_STRONG = 0.8
+_OTHER_CACHE = 0.05
+_OUTLIER = 0.6
+"""Weight that the robust loss leaves a run, below which it is named."""
+
+
+def calibrate(
+    scenario: Scenario,
+    measurements: Measurements | Iterable[Path | str] | Path | str,
+    *,
+    search: Sequence[Path] = (),
+    suggest: int = 3,
+) -> CalibrationReport:
+    """Fit the constants of a deployment to measured runs.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        What was measured: model, device, engine, drafter. Loads and acceptance come from the runs.
+    measurements : Measurements, or paths
+        Read rows, or files and folders to read.
+    suggest : int
+        Runs to name that would narrow the crossover most.
+
+    Raises
+    ------
+    CalibrationError
+        No run can be used, or the runs speculate and the scenario does not.
+
+    References
+    ----------
+    docs/calibration.md
+    """
+    if not isinstance(measurements, Measurements):
+        measurements = read_measurements(measurements)
+    rows, doubts, warnings = matching_rows(measurements.rows, scenario, search=search)
+    counted = counted_acceptance(rows)
+    scenario, _ = with_counted_acceptance(scenario, counted)
+    runs, more = usable_runs(rows, scenario)
+    model = RunModel(runs, scenario, search=search)
+    deployments = [model.deployment(k) for k in sorted({r.k for r in runs})]
+    parameters = fit_parameters(deployments)
+    best = fit(model, parameters)
+    left = leave_one_load_out(model, best)
+    advisor = Advisor.of(model, best, scenario)
+    reports = tuple(
+        _parameter_report(best, i, advisor.would_tell(p.name)) for i, p in enumerate(parameters)
+    )
+    general = load_general()
+    shipped = general.discrepancy_measured
+    if deployments[0].assumed_blocks:
+        shipped = general.discrepancy_assumed
+    spread = left.errors.speedup_log_sd
+    calibration = Calibration(
+        created=dt.date.today(),
+        specsim=__version__,
+        scope=scope_of(_speculating(deployments)),
+        parameters=tuple(_fitted(best, i) for i in range(len(parameters))),
+        covariance=tuple(tuple(float(v) for v in row) for row in best.covariance),
+        run_log_sd=best.run_sd,
+        speedup_log_sd=shipped.value
+        if spread is None
+        else max(spread, load_rules().least_speedup_sd),
+        acceptance=counted,
+        left_out=left.errors,
+        runs=tuple(_fitted_run(r) for r in runs),
+    )
+    return CalibrationReport(
+        calibration=calibration,
+        parameters=reports,
+        correlations=_correlations(best),
+        rows=_rows(model, best, left),
+        doubts=(*doubts, *more, *_outliers(model, best)),
+        suggestions=advisor.suggest(suggest),
+        warnings=(*warnings, *_few(runs), *_other_cache(rows, scenario, search)),
+    )
+
+
+def _speculating(deployments: Sequence[Deployment]) -> Deployment:
+    return next((d for d in deployments if d.method != "none"), deployments[0])
+
+
+def _interval(fitted: Fit, i: int, z: float) -> tuple[float, float]:
+    parameter, x, sd = fitted.parameters[i], fitted.x[i], fitted.sd[i]
+    low, high = parameter.bounds
+    return (
+        float(parameter.factor(max(x - z * sd, low))),
+        float(parameter.factor(min(x + z * sd, high))),
+    )
+
+
+def _fitted(fitted: Fit, i: int) -> FittedParameter:
+    parameter = fitted.parameters[i]
+    low, high = _interval(fitted, i, _Z975)
+    return FittedParameter(
+        name=parameter.name,
+        scale=parameter.spec.scale,
+        factor=float(parameter.factor(fitted.x[i])),
+        low=low,
+        high=high,
+        prior_sd=parameter.prior_sd,
+        identifiable=bool(fitted.identifiable[i]),
+        at_bound=bool(fitted.at_bound[i]),
+    )
+
+
+def _parameter_report(fitted: Fit, i: int, would_tell: str) -> ParameterReport:
+    parameter = fitted.parameters[i]
+    one = _fitted(fitted, i)
+    known = one.identifiable
+    prior = [float(parameter.factor(z * parameter.prior_sd)) for z in (-_Z975, _Z975)]
+    return ParameterReport(
+        name=parameter.name,
+        description=parameter.spec.description,
+        factor=one.factor if known else None,
+        low=one.low if known else None,
+        high=one.high if known else None,
+        value=parameter.value * one.factor if known and parameter.value is not None else None,
+        unit=parameter.spec.unit,
+        prior_low=prior[0],
+        prior_high=prior[1],
+        identifiable=known,
+        at_bound=one.at_bound,
+        would_tell=would_tell,
+    )
+
+
+def _correlations(fitted: Fit) -> tuple[Correlation, ...]:
+    """Return the pairs of told factors that the runs can hardly tell apart."""
+    sd = fitted.sd
+    matrix = fitted.covariance / np.outer(sd, sd)
+    names = [p.name for p in fitted.parameters]
+    return tuple(
+        Correlation(names[i], names[j], float(matrix[i, j]))
+        for i in range(len(names))
+        for j in range(i + 1, len(names))
+        if abs(matrix[i, j]) >= _STRONG
+    )
+
+
+def _rows(model: RunModel, fitted: Fit, left: LeftOutFits) -> tuple[FitRow, ...]:
+    point = model.predict(fitted.factors())
+    samples = model.predict(fitted.samples(_N_SAMPLES, _SEED))
+    noise = np.exp(
+        np.random.default_rng([_SEED, *b"runs"]).standard_normal((_N_SAMPLES, len(model.runs)))
+        * fitted.run_sd
+    )
+    low_high = {
+        name: np.percentile(samples.of(name) * noise, [10.0, 90.0], axis=0)
+        for name in ("tpot_s", "output_tok_s")
+    }
+    return tuple(
+        _row(model.runs[i], i, point, low_high, fitted, left) for i in range(len(model.runs))
+    )
+
+
+def _row(
+    run: Run, i: int, point: Predicted, bands: dict[str, Array], fitted: Fit, left: LeftOutFits
+) -> FitRow:
+    def ms(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds / MILLI
+
+    served = None if run.is_open else float(point.output_tok_s[0, i])
+    low, high = bands["output_tok_s"][:, i]
+    return FitRow(
+        source=run.source,
+        arm=run.arm,
+        num_speculative_tokens=run.k,
+        load=run.load,
+        held=run.held,
+        tpot_ms=ms(run.tpot_s),
+        fit_tpot_ms=ms(float(point.tpot_s[0, i])),
+        fit_tpot_low_ms=ms(float(bands["tpot_s"][0, i])),
+        fit_tpot_high_ms=ms(float(bands["tpot_s"][1, i])),
+        output_tok_s=run.output_tok_s,
+        fit_output_tok_s=served,
+        fit_output_tok_s_low=None if served is None else float(low),
+        fit_output_tok_s_high=None if served is None else float(high),
+        residual_pct=float(100.0 * np.expm1(fitted.residuals[i])),
+        left_out_pct=left.residual_pct(i),
+        weight=float(fitted.weights[i]),
+    )
+
+
+def _fitted_run(run: Run) -> FittedRun:
+    return FittedRun(
+        source=run.source,
+        arm=run.arm,
+        num_speculative_tokens=run.k,
+        concurrency=None if run.is_open else run.load,
+        request_rate=run.load if run.is_open else None,
+    )
+
+
+def _outliers(model: RunModel, fitted: Fit) -> tuple[Doubt, ...]:
+    found = []
+    for i, run in enumerate(model.runs):
+        if fitted.weights[i] < _OUTLIER:
+            off = 100.0 * np.expm1(fitted.residuals[i])
+            found.append(
+                Doubt(
+                    run.source,
+                    True,
+                    f"{abs(off):.0f} % {'slower' if off > 0 else 'faster'} than the fit: an "
+                    f"outlier, counted at {100 * fitted.weights[i]:.0f} % of its weight",
+                )
+            )
+    return tuple(found)
+
+
+def _other_cache(
+    rows: Sequence[Measurement], scenario: Scenario, search: Sequence[Path]
+) -> tuple[str, ...]:
+    """Warn where the server had another KV cache than the scenario gives it."""
+    try:
+        memory = kv_result(scenario, search=search)
+    except InfeasibleError as error:
+        return (f"by the scenario this does not fit, and it ran: {error}",)
+    notes = []
+    for arm, budget in (("off", memory.baseline), ("on", memory.speculative)):
+        printed = {r.kv_tokens for r in rows if r.arm == arm and r.kv_tokens}
+        far = [n for n in printed if abs(n / budget.kv_tokens - 1.0) > _OTHER_CACHE]
+        if far:
+            notes.append(
+                f"speculation {arm}: the server printed a cache of {min(far):,} tokens, the "
+                f"scenario gives {budget.kv_tokens:,}; set engine.gpu_memory_utilization, "
+                "max_num_seqs and max_model_len as the server had them, if requests wait for memory"
+            )
+    return tuple(notes)
+
+
+def _few(runs: Sequence[Run]) -> tuple[str, ...]:
+    notes = []
+    arms = {r.arm for r in runs}
+    if len(arms) == 1:
+        only = arms.pop()
+        notes.append(
+            f"all runs have speculation {only}: nothing tells the other arm, whose constants stay "
+            "the shipped ones"
+        )
+    if len({r.load for r in runs}) < 3:
+        notes.append(
+            f"{len({r.load for r in runs})} load(s) measured: memory and compute are told apart by "
+            "runs at low and at high load"
+        )
+    return tuple(notes)

@@ -1,0 +1,253 @@
+"""What a calibration learned, as text: factors first, then what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from specsim.cli.words import joined, notes, wrapped
+from specsim.export.tables import MISSING, Cell, column, exact, figure, table
+from specsim.export.terminal import Curve, Plot, Screen
+from specsim.schema.calibration import CalibrationReport, Doubt, FitRow, ParameterReport
+from specsim.schema.measurement import Skipped
+
+_UNTOLD = "not told"
+_MOST_SKIPPED = 8
+_FAR_PCT = 10.0
+
+
+def report(
+    screen: Screen,
+    found: CalibrationReport,
+    *,
+    skipped: Sequence[Skipped] = (),
+    notes_of_input: Sequence[str] = (),
+    written: Sequence[Path] = (),
+) -> list[str]:
+    """Return the lines of the report."""
+    return joined(
+        [
+            _heading(screen, found),
+            _factors(screen, found),
+            _untold(screen, found),
+            _errors(screen, found),
+            _residuals(screen, found.rows),
+            _plot(screen, found.rows),
+            _doubts(screen, found.doubts),
+            _suggestions(screen, found),
+            _skipped(screen, skipped),
+            notes(screen, "WARNINGS", (*found.warnings, *notes_of_input), role="neutral"),
+            _written(screen, written),
+        ]
+    )
+
+
+def _heading(screen: Screen, found: CalibrationReport) -> list[str]:
+    scope = found.calibration.scope
+    speculation = "" if scope.method == "none" else f" · {scope.method} {scope.drafter or ''}"
+    devices = f"{scope.tensor_parallel_size} x " if scope.tensor_parallel_size > 1 else ""
+    title = (
+        f"{scope.model} {scope.weight_dtype} · {devices}{scope.accelerator} · {scope.engine} "
+        f"{scope.engine_version}{speculation}"
+    )
+    used = len(found.rows)
+    arms = ", ".join(
+        f"{sum(r.arm == arm for r in found.rows)} {arm}"
+        for arm in ("off", "on")
+        if any(r.arm == arm for r in found.rows)
+    )
+    lines = [
+        screen.paint(title.rstrip(), "strong"),
+        f"calibrated on {used} runs ({arms}) at {len({r.load for r in found.rows})} loads",
+    ]
+    for counted in found.calibration.acceptance:
+        drafts = "" if counted.counts is None else f", {counted.counts:,} drafts"
+        lines.append(
+            f"acceptance counted at k = {counted.num_speculative_tokens}: "
+            f"{figure(counted.length)} tokens per drafting step{drafts}"
+        )
+    return lines
+
+
+def _factors(screen: Screen, found: CalibrationReport) -> list[str]:
+    rows = found.parameters
+    key = column("parameter", ("",), rows, lambda p: p.name, left=True)
+    columns = [
+        column("factor", ("",), rows, _factor),
+        column("95 % interval", ("",), rows, _interval),
+        column("constant", ("",), rows, _constant),
+        column("prior 95 %", ("",), rows, lambda p: _span(p.prior_low, p.prior_high)),
+    ]
+    lines = [screen.paint("FITTED", "strong") + "  factor on the shipped constant, 1 as shipped"]
+    lines += table(screen, key, columns)
+    for pair in found.correlations:
+        lines += wrapped(
+            screen,
+            f"{pair.one} and {pair.other} are told together, hardly apart: correlation "
+            f"{pair.correlation:+.2f}",
+        )
+    for parameter in rows:
+        if parameter.at_bound:
+            lines += wrapped(
+                screen, f"{parameter.name} stands at the limit of what is allowed: no interval"
+            )
+    return lines
+
+
+def _factor(parameter: ParameterReport) -> Cell:
+    if parameter.factor is None:
+        return Cell(_UNTOLD, "faint")
+    return Cell(figure(parameter.factor), "neutral" if parameter.at_bound else "plain")
+
+
+def _interval(parameter: ParameterReport) -> str:
+    if parameter.low is None or parameter.high is None:
+        return MISSING
+    return _span(parameter.low, parameter.high)
+
+
+def _span(low: float, high: float) -> str:
+    return f"{figure(low, 2)}–{figure(high, 2)}"
+
+
+def _constant(parameter: ParameterReport) -> str:
+    if parameter.value is None:
+        return MISSING
+    return f"{figure(parameter.value)} {parameter.unit}"
+
+
+def _untold(screen: Screen, found: CalibrationReport) -> list[str]:
+    """Say of every factor that the runs leave open which run would tell it."""
+    entries = []
+    for parameter in found.parameters:
+        if parameter.identifiable:
+            continue
+        run = parameter.would_tell
+        tell = f"a run at {run} would tell most" if run else "no run of this deployment would tell"
+        entries.append(
+            f"{parameter.name} ({parameter.description}): the shipped value stands, with its "
+            f"spread; {tell}"
+        )
+    return notes(screen, "NOT TOLD BY THESE RUNS", entries)
+
+
+def _errors(screen: Screen, found: CalibrationReport) -> list[str]:
+    calibration = found.calibration
+    left = calibration.left_out
+    lines = [screen.paint("HOW GOOD", "strong")]
+    scatter = f"runs scatter {100 * calibration.run_log_sd:.1f} % about the fit"
+    if not left.loads:
+        text = f"{scatter}; fewer than three loads: none can be left out to test the fit"
+        return [*lines, *wrapped(screen, text)]
+    figures = [
+        f"{name} {value:.1f} %"
+        for name, value in (
+            ("time per token", left.tpot_median_pct),
+            ("throughput", left.output_tok_s_median_pct),
+            ("speedup", left.speedup_median_pct),
+        )
+        if value is not None
+    ]
+    text = (
+        f"median error at loads that the fit did not see, each left out in turn ({left.loads}): "
+        f"{', '.join(figures)}; {scatter}"
+    )
+    return [*lines, *wrapped(screen, text)]
+
+
+def _residuals(screen: Screen, rows: Sequence[FitRow]) -> list[str]:
+    ordered = sorted(rows, key=lambda r: (r.num_speculative_tokens, r.load, r.source))
+    key = column("run", ("",), ordered, _arm, left=True)
+    columns = [
+        column("load", ("",), ordered, lambda r: exact(r.load)),
+        column("tpot ms", ("measured", "fitted", "80 %"), ordered,
+               lambda r: figure(r.tpot_ms), lambda r: figure(r.fit_tpot_ms),
+               lambda r: _band(r.fit_tpot_low_ms, r.fit_tpot_high_ms)),
+        column("tok/s", ("measured", "fitted"), ordered,
+               lambda r: figure(r.output_tok_s), lambda r: figure(r.fit_output_tok_s)),
+        column("slower by %", ("fit", "left out"), ordered,
+               lambda r: _pct(r.residual_pct), lambda r: _pct(r.left_out_pct)),
+    ]  # fmt: skip
+    return [
+        screen.paint("RUNS AGAINST THE FIT", "strong")
+        + "  slower: measured time over fitted; left out: fitted without this load",
+        *table(screen, key, columns),
+    ]
+
+
+def _arm(row: FitRow) -> str:
+    return f"on k={row.num_speculative_tokens}" if row.num_speculative_tokens else "off"
+
+
+def _band(low: float | None, high: float | None) -> str:
+    return MISSING if low is None or high is None else f"{figure(low)}–{figure(high)}"
+
+
+def _pct(value: float | None) -> Cell:
+    if value is None:
+        return Cell(MISSING)
+    return Cell(f"{value:+.1f}", "neutral" if abs(value) > _FAR_PCT else "plain")
+
+
+def _plot(screen: Screen, rows: Sequence[FitRow]) -> list[str]:
+    """Draw measured over fitted time by load: a level line is a good fit."""
+    curves = []
+    for k in sorted({r.num_speculative_tokens for r in rows}):
+        by_load: dict[float, list[float]] = {}
+        for row in rows:
+            if row.num_speculative_tokens == k:
+                by_load.setdefault(row.load, []).append(1.0 + row.residual_pct / 100.0)
+        loads = sorted(by_load)
+        if len(loads) > 1:
+            ratios = [sum(by_load[load]) / len(by_load[load]) for load in loads]
+            name = f"on k={k}" if k else "off"
+            curves.append(Curve(x=loads, y=ratios, name=name, dots=True))
+    if not curves:
+        return []
+    ticks = sorted({x for curve in curves for x in curve.x})
+    plot = Plot(
+        curves=curves, x_title="measured time / fitted, over load", log_x=True, x_ticks=ticks,
+        max_rows=9,
+    )  # fmt: skip
+    return plot.draw(screen)
+
+
+def _doubts(screen: Screen, doubts: Sequence[Doubt]) -> list[str]:
+    """Group runs by what is wrong with them."""
+    by_reason: dict[tuple[bool, str], list[str]] = {}
+    for doubt in doubts:
+        by_reason.setdefault((doubt.used, doubt.reason), []).append(doubt.source)
+    entries = []
+    for (used, reason), sources in sorted(by_reason.items()):
+        shown = ", ".join(sources[:3]) + (f" and {len(sources) - 3} more" if sources[3:] else "")
+        entries.append(f"{'used with care' if used else 'not used'}: {shown}: {reason}")
+    return notes(screen, "DISTRUSTED", entries, role="neutral")
+
+
+def _suggestions(screen: Screen, found: CalibrationReport) -> list[str]:
+    if not found.suggestions:
+        return []
+    first = found.suggestions[0]
+    entries = []
+    for s in found.suggestions:
+        arm = f"on, k = {s.num_speculative_tokens}" if s.num_speculative_tokens else "off"
+        gain = f"±{100 * s.band_before:.0f} % becomes ±{100 * s.band_after:.0f} %"
+        entries.append(f"speculation {arm} at {exact(s.load)}: {gain}")
+    return notes(screen, f"RUN NEXT, to narrow {first.narrows} (80 % interval)", entries)
+
+
+def _skipped(screen: Screen, skipped: Sequence[Skipped]) -> list[str]:
+    entries = [f"{s.source}: {s.reason}" for s in skipped[:_MOST_SKIPPED]]
+    if len(skipped) > _MOST_SKIPPED:
+        entries.append(f"and {len(skipped) - _MOST_SKIPPED} more (--json lists all)")
+    return notes(screen, "FILES NOT READ", entries)
+
+
+def _written(screen: Screen, written: Sequence[Path]) -> list[str]:
+    if not written:
+        return []
+    lines = wrapped(screen, f"written: {', '.join(map(str, written))}")
+    calibrations = [p for p in written if p.suffix != ".svg"]
+    if calibrations:
+        lines += wrapped(screen, f"use it: specsim predict ... --calibration {calibrations[0]}")
+    return lines
