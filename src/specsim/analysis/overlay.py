@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from specsim.analysis.constants import Constants
 from specsim.analysis.resolve import Deployment
 from specsim.catalog.calibration import load_rules
+from specsim.catalog.engines import parse_version
 from specsim.schema.calibration import (
     Calibration,
     CalibrationAcceptance,
@@ -33,6 +35,8 @@ class Overlay:
     calibration: Calibration | None = None
     widening: float = 0.0
     """Share of the prior's variance that comes back: 0 inside the calibration's scope."""
+    fixed: frozenset[str] = frozenset()
+    """Parameters that the scenario sets by hand: not calibrated."""
     notes: tuple[str, ...] = ()
 
     def provenance(self) -> dict[str, Any] | None:
@@ -53,8 +57,7 @@ class Overlay:
         """Return best values."""
         if self.calibration is None:
             return Constants()
-        factors = {p.name: p.factor for p in self.calibration.parameters}
-        return Constants(scales=scales_of(factors))
+        return Constants(scales=self._scales([p.factor for p in self.calibration.parameters]))
 
     def sampled(self, n_samples: int, seed: int) -> Constants:
         """Return samples: of the posterior, and of what no calibration tells."""
@@ -69,15 +72,19 @@ class Overlay:
             n_samples,
             seed,
         )
-        names = [p.name for p in parameters]
         return Constants(
             n_samples,
             seed,
-            scales=scales_of({n: f[:, None] for n, f in zip(names, drawn, strict=True)}),
+            scales=self._scales(drawn[:, :, None]),
             # Outside its scope a calibration no longer answers for the constants that it held.
             varies=None if self.widening else _NOT_OF_THE_MACHINE,
             discrepancy=None if self.widening else self.calibration.speedup_log_sd,
         )
+
+    def _scales(self, factors: Sequence[float] | Array) -> dict[str, float | Array]:
+        assert self.calibration is not None
+        named = zip(self.calibration.parameters, factors, strict=True)
+        return scales_of({p.name: factor for p, factor in named if p.name not in self.fixed})
 
 
 def to_factor(scale: Scale, x: Array | float) -> Array:
@@ -114,6 +121,8 @@ def overlay(deployment: Deployment, calibration: Calibration | None) -> Overlay:
     widening, notes = 0.0, []
     for name, share in load_rules().scope_widening.items():
         one, other = getattr(fitted, name), getattr(here, name)
+        if name == "engine_version":
+            one, other = (".".join(map(str, parse_version(v)[:2])) for v in (one, other))
         if one == other or (name in ("method", "drafter") and other in ("none", None)):
             continue
         widening += share
@@ -130,7 +139,7 @@ def overlay(deployment: Deployment, calibration: Calibration | None) -> Overlay:
             f"the scenario sets {', '.join(by_hand[n] for n in fixed)} itself: what was "
             f"calibrated as {', '.join(fixed)} is not used"
         )
-    return Overlay(calibration, min(widening, 1.0), tuple(notes))
+    return Overlay(calibration, min(widening, 1.0), frozenset(fixed), tuple(notes))
 
 
 def overridden(scenario: Scenario) -> dict[str, str]:
@@ -148,7 +157,7 @@ def scope_of(deployment: Deployment) -> CalibrationScope:
         tensor_parallel_size=scenario.hardware.tensor_parallel_size,
         pipeline_parallel_size=scenario.hardware.pipeline_parallel_size,
         engine=scenario.engine.name,
-        engine_version=deployment.engine.version,
+        engine_version=scenario.engine.version or deployment.engine.version,
         model=deployment.model.id,
         weight_dtype=deployment.expert_dtype,
         kv_dtype=deployment.kv_dtype,
@@ -175,8 +184,9 @@ def with_counted_acceptance(
     one = min(
         counted,
         key=lambda a: (
-            k is None or a.num_speculative_tokens < k,
-            abs(a.num_speculative_tokens - (k or 0)),
+            k is not None and a.num_speculative_tokens < k,
+            abs(a.num_speculative_tokens - (math.inf if k is None else k)),
+            -a.num_speculative_tokens,
         ),
     )
     measured_k = one.num_speculative_tokens

@@ -17,7 +17,14 @@ def counted_acceptance(rows: Sequence[Measurement]) -> tuple[CalibrationAcceptan
     Rows of a server (a log) count the same drafts as the runs they cover: they are used only
     where no run counted any.
     """
-    on = [r for r in rows if r.arm == "on" and r.acceptance and r.num_speculative_tokens]
+    on = [
+        r
+        for r in rows
+        if r.arm == "on"
+        and r.num_speculative_tokens
+        and r.acceptance is not None
+        and r.acceptance.acceptance_length is not None
+    ]
     runs = [r for r in on if r.concurrency is not None or r.request_rate is not None]
     counted_by_runs = {r.num_speculative_tokens for r in runs}
     by_k: dict[int, list[Measurement]] = defaultdict(list)

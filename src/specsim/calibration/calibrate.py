@@ -16,14 +16,15 @@ from specsim.analysis.resolve import Deployment
 from specsim.calibration.acceptance import counted_acceptance
 from specsim.calibration.advise import Advisor
 from specsim.calibration.fit import Fit, fit
-from specsim.calibration.left_out import LeftOutFits, leave_one_load_out
+from specsim.calibration.held_out import held_out
+from specsim.calibration.left_out import LeftOutFits, leave_one_load_out, time_errors
 from specsim.calibration.model import Predicted, RunModel
 from specsim.calibration.parameters import fit_parameters
 from specsim.calibration.rows import matching_rows
 from specsim.calibration.runs import Run, usable_runs
 from specsim.catalog.calibration import load_rules
 from specsim.catalog.general import load_general
-from specsim.errors import InfeasibleError
+from specsim.errors import InfeasibleError, UsageError
 from specsim.measure.read import read_measurements
 from specsim.schema.calibration import (
     Calibration,
@@ -44,6 +45,8 @@ _N_SAMPLES, _SEED = 256, 20260710
 _Z975, _Z90 = 1.959963984540054, 1.2815515655446004
 _STRONG = 0.8
 _OTHER_CACHE = 0.05
+_NO_FIT = 0.25
+"""Scatter about the fit beyond which it explains nothing."""
 _OUTLIER = 0.6
 """Weight that the robust loss leaves a run, below which it is named."""
 
@@ -54,6 +57,7 @@ def calibrate(
     *,
     search: Sequence[Path] = (),
     suggest: int = 3,
+    hold_out: Sequence[float] = (),
 ) -> CalibrationReport:
     """Fit the constants of a deployment to measured runs.
 
@@ -65,6 +69,8 @@ def calibrate(
         Read rows, or files and folders to read.
     suggest : int
         Runs to name that would narrow the crossover most.
+    hold_out : sequence of float
+        Loads that are kept from the fit and predicted by it: a test.
 
     Raises
     ------
@@ -80,8 +86,10 @@ def calibrate(
     rows, doubts, warnings = matching_rows(measurements.rows, scenario, search=search)
     counted = counted_acceptance(rows)
     scenario, _ = with_counted_acceptance(scenario, counted)
-    runs, more = usable_runs(rows, scenario)
-    model = RunModel(runs, scenario, search=search)
+    every, more = usable_runs(rows, scenario)
+    whole = RunModel(every, scenario, search=search)
+    model = whole.only(_kept(every, hold_out))
+    runs = model.runs
     deployments = [model.deployment(k) for k in sorted({r.k for r in runs})]
     parameters = fit_parameters(deployments)
     best = fit(model, parameters)
@@ -113,10 +121,20 @@ def calibrate(
         calibration=calibration,
         parameters=reports,
         correlations=_correlations(best),
-        rows=_rows(model, best, left),
+        rows=_rows(model, best, left, range(len(runs))),
+        held_out=held_out(
+            whole, best, sorted(hold_out), lambda members: _rows(whole, best, None, members)
+        )
+        if hold_out
+        else None,
         doubts=(*doubts, *more, *_outliers(model, best)),
         suggestions=advisor.suggest(suggest),
-        warnings=(*warnings, *_few(runs), *_other_cache(rows, scenario, search)),
+        warnings=(
+            *warnings,
+            *_few(runs),
+            *_no_fit(best),
+            *_other_cache(rows, scenario, search),
+        ),
     )
 
 
@@ -182,7 +200,29 @@ def _correlations(fitted: Fit) -> tuple[Correlation, ...]:
     )
 
 
-def _rows(model: RunModel, fitted: Fit, left: LeftOutFits) -> tuple[FitRow, ...]:
+def _kept(runs: Sequence[Run], hold_out: Sequence[float]) -> list[int]:
+    """Return the runs to fit.
+
+    Raises
+    ------
+    UsageError
+        A load to hold out was not measured, or none is left.
+    """
+    loads = sorted({r.load for r in runs})
+    unknown = [load for load in hold_out if load not in loads]
+    kept = [i for i, r in enumerate(runs) if r.load not in hold_out]
+    if unknown or not kept:
+        what = f"{unknown[0]:g} was not measured" if unknown else "no load is left to fit on"
+        raise UsageError(
+            f"--hold-out: {what}; measured loads: {', '.join(f'{load:g}' for load in loads)}"
+        )
+    return kept
+
+
+def _rows(
+    model: RunModel, fitted: Fit, left: LeftOutFits | None, members: Sequence[int]
+) -> tuple[FitRow, ...]:
+    """Return the rows of some runs; without `left`, of runs that the fit did not see."""
     point = model.predict(fitted.factors())
     samples = model.predict(fitted.samples(_N_SAMPLES, _SEED))
     noise = np.exp(
@@ -193,14 +233,26 @@ def _rows(model: RunModel, fitted: Fit, left: LeftOutFits) -> tuple[FitRow, ...]
         name: np.percentile(samples.of(name) * noise, [10.0, 90.0], axis=0)
         for name in ("tpot_s", "output_tok_s")
     }
+    tpot, served = time_errors(model, point)
+    errors = np.nanmean(np.stack([tpot, served]), axis=0)
     return tuple(
-        _row(model.runs[i], i, point, low_high, fitted, left) for i in range(len(model.runs))
+        _row(
+            model.runs[i],
+            i,
+            point,
+            low_high,
+            residual_pct=float(100.0 * np.expm1(errors[i])),
+            left_out_pct=None if left is None else left.residual_pct(i),
+            weight=0.0 if left is None else float(fitted.weights[i]),
+        )
+        for i in members
     )
 
 
 def _row(
-    run: Run, i: int, point: Predicted, bands: dict[str, Array], fitted: Fit, left: LeftOutFits
-) -> FitRow:
+    run: Run, i: int, point: Predicted, bands: dict[str, Array], *,
+    residual_pct: float, left_out_pct: float | None, weight: float,
+) -> FitRow:  # fmt: skip
     def ms(seconds: float | None) -> float | None:
         return None if seconds is None else seconds / MILLI
 
@@ -220,9 +272,9 @@ def _row(
         fit_output_tok_s=served,
         fit_output_tok_s_low=None if served is None else float(low),
         fit_output_tok_s_high=None if served is None else float(high),
-        residual_pct=float(100.0 * np.expm1(fitted.residuals[i])),
-        left_out_pct=left.residual_pct(i),
-        weight=float(fitted.weights[i]),
+        residual_pct=residual_pct,
+        left_out_pct=left_out_pct,
+        weight=weight,
     )
 
 
@@ -273,6 +325,17 @@ def _other_cache(
     return tuple(notes)
 
 
+def _no_fit(best: Fit) -> tuple[str, ...]:
+    """Warn where no factors explain the runs."""
+    if best.run_sd < _NO_FIT:
+        return ()
+    return (
+        f"runs are off the fit by {100 * best.run_sd:.0f} % on average, within what factors may "
+        "be: they are not of this deployment, or something is at work that the model lacks; check "
+        "model, device, dtypes and lengths of the scenario",
+    )
+
+
 def _few(runs: Sequence[Run]) -> tuple[str, ...]:
     notes = []
     arms = {r.arm for r in runs}
@@ -283,8 +346,9 @@ def _few(runs: Sequence[Run]) -> tuple[str, ...]:
             "the shipped ones"
         )
     if len({r.load for r in runs}) < 3:
+        n = len({r.load for r in runs})
         notes.append(
-            f"{len({r.load for r in runs})} load(s) measured: memory and compute are told apart by "
+            f"{n} load{'s' if n > 1 else ''} measured: memory and compute are told apart by "
             "runs at low and at high load"
         )
     return tuple(notes)

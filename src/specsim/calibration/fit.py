@@ -20,6 +20,8 @@ Array = npt.NDArray[np.float64]
 _STEP = 1e-4
 """Of the prior's spread, for derivatives: small, yet large against rounding."""
 _PASSES = 3
+_CLEARLY = 2.0
+"""Spreads of the prior beyond which a factor was moved by the runs, however wide it is left."""
 _AT_BOUND = 1e-3
 
 
@@ -44,9 +46,10 @@ class Fit:
 
     @property
     def identifiable(self) -> npt.NDArray[np.bool_]:
-        """Which factors the runs tell."""
+        """Which factors the runs tell: much narrower than the prior, or clearly off it."""
         prior = np.array([p.prior_sd for p in self.parameters])
-        return np.asarray(self.sd < load_rules().identified_below * prior)
+        narrow = self.sd < load_rules().identified_below * prior
+        return np.asarray(narrow | (np.abs(self.x) > _CLEARLY * prior))
 
     @property
     def at_bound(self) -> npt.NDArray[np.bool_]:

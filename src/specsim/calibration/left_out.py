@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,10 +46,10 @@ def leave_one_load_out(model: RunModel, best: Fit) -> LeftOutFits:
         rest = [i for i in range(len(runs)) if i not in out]
         refitted = fit(model.only(rest), best.parameters, start=best.x)
         predicted = model.predict(refitted.factors())
-        tpot_errors, served_errors = _errors(model, predicted)
+        tpot_errors, served_errors = time_errors(model, predicted)
         tpot += [e for e in tpot_errors[out] if np.isfinite(e)]
         served += [e for e in served_errors[out] if np.isfinite(e)]
-        speedups += _speedup_errors(model, tpot_errors, served_errors, out)
+        speedups += list(speedup_errors(model, tpot_errors, served_errors, out).values())
         for i in out:
             both = [e for e in (tpot_errors[i], served_errors[i]) if np.isfinite(e)]
             if both:
@@ -56,17 +57,20 @@ def leave_one_load_out(model: RunModel, best: Fit) -> LeftOutFits:
     return LeftOutFits(
         LeftOut(
             loads=len(loads),
-            tpot_median_pct=_median_pct(tpot),
-            output_tok_s_median_pct=_median_pct(served),
-            speedup_median_pct=_median_pct(speedups),
+            tpot_median_pct=median_pct(tpot),
+            output_tok_s_median_pct=median_pct(served),
+            speedup_median_pct=median_pct(speedups),
             speedup_log_sd=float(np.sqrt(np.mean(np.square(speedups)))) if speedups else None,
         ),
         errors,
     )
 
 
-def _errors(model: RunModel, predicted: Predicted) -> tuple[Array, Array]:
-    """Return log errors of times, measured over predicted, by run: NaN where not measured."""
+def time_errors(model: RunModel, predicted: Predicted) -> tuple[Array, Array]:
+    """Return log errors of time per token and of throughput as a time, by run.
+
+    Measured over predicted; NaN where not measured.
+    """
 
     def measured(name: str) -> Array:
         values = [getattr(r, name) for r in model.runs]
@@ -80,8 +84,14 @@ def _errors(model: RunModel, predicted: Predicted) -> tuple[Array, Array]:
     return time, np.log(predicted.output_tok_s[0] / measured("output_tok_s"))
 
 
-def _speedup_errors(model: RunModel, tpot: Array, served: Array, members: list[int]) -> list[float]:
-    """Return log errors of the speedup at one load, by k: repeats averaged, then on against off."""
+def speedup_errors(
+    model: RunModel, tpot: Array, served: Array, members: Sequence[int]
+) -> dict[int, float]:
+    """Return log errors of the speedup at one load, by k: repeats averaged, then on against off.
+
+    Throughput where it was measured, else time per token (definitions.md section 3). Predicted
+    over measured; given logs of times instead of errors, it is the log speedup itself.
+    """
     for errors in (served, tpot):
         by_k = {
             k: np.array([errors[i] for i in members if model.runs[i].k == k])
@@ -89,10 +99,10 @@ def _speedup_errors(model: RunModel, tpot: Array, served: Array, members: list[i
         }
         means = {k: float(np.nanmean(e)) for k, e in by_k.items() if np.any(np.isfinite(e))}
         if 0 in means and len(means) > 1:
-            # Throughput where it was measured, else time per token (definitions.md section 3).
-            return [means[0] - error for k, error in means.items() if k]
-    return []
+            return {k: means[0] - error for k, error in sorted(means.items()) if k}
+    return {}
 
 
-def _median_pct(errors: list[float]) -> float | None:
+def median_pct(errors: Sequence[float]) -> float | None:
+    """Return the median size of log errors. [%]."""
     return float(100.0 * np.median(np.abs(errors))) if errors else None

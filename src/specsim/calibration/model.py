@@ -226,7 +226,7 @@ def _figures(
     """Return TPOT, step, TTFT and tokens per second of a group's runs."""
     arm = _arm(group, constants)
     if group.is_open:
-        return _as_figures(service_at_rates(arm, group.workload, group.loads)[0])
+        return _open_figures(arm, group)
     stream = group.workload.model_copy(update={"arrival": "steady"})
     steady = _as_figures(closed_loop(arm, stream, group.held))
     if not np.any(burst_share > 0):
@@ -240,6 +240,18 @@ def _figures(
         for b, s in zip(burst[:3], steady[:3], strict=True)
     )
     served = 1.0 / (burst_share / burst[3] + (1.0 - burst_share) / steady[3])
+    return tpot, step, ttft, served
+
+
+def _open_figures(arm: Arm, group: _Group) -> tuple[Array, Array, Array, Array]:
+    """Return the figures of an open loop, whose curves have an axis of their own: run by run."""
+    columns = []
+    for i in range(group.loads.size):
+        one = arm.with_acceptance(tokens_per_step=group.tokens_per_step[i]) if arm.plan else arm
+        rate = group.loads[i : i + 1]
+        columns.append(_as_figures(service_at_rates(one, group.workload, rate)[0]))
+    tpot, step, ttft, served = (np.concatenate(np.broadcast_arrays(*c), axis=-1)
+                                for c in zip(*columns, strict=True))  # fmt: skip
     return tpot, step, ttft, served
 
 

@@ -28,14 +28,6 @@ def matching_rows(
     CalibrationError
         The rows speculate and the scenario does not.
     """
-    speculates = any(r.arm == "on" for r in rows)
-    if speculates and scenario.speculation.method == "none":
-        said = sorted({r.method for r in rows if r.arm == "on" and r.method})
-        hint = f" ({', '.join(said)})" if said else ""
-        raise CalibrationError(
-            f"runs speculate{hint} and the scenario does not; give --spec-method, --spec-model "
-            "and --spec-tokens as they were measured, or the scenario that they belong to"
-        )
     kept, doubts = [], []
     for row in rows:
         reason = _of_another(row, scenario)
@@ -43,6 +35,13 @@ def matching_rows(
             doubts.append(Doubt(row.source, False, reason))
         else:
             kept.append(row)
+    if scenario.speculation.method == "none" and any(r.arm == "on" for r in kept):
+        said = sorted({r.method for r in kept if r.arm == "on" and r.method})
+        hint = f" ({', '.join(said)})" if said else ""
+        raise CalibrationError(
+            f"runs speculate{hint} and the scenario does not; give --spec-method, --spec-model "
+            "and --spec-tokens as they were measured, or the scenario that they belong to"
+        )
     return tuple(kept), tuple(doubts), _engine_warning(kept, scenario)
 
 
@@ -50,7 +49,7 @@ def _of_another(row: Measurement, scenario: Scenario) -> str:
     here = canonical_id(scenario.target.model)
     there = canonical_id(row.model) if row.model else None
     if here and there and here != there:
-        return f"is of model {there}, the scenario is of {here}"
+        return f"is of model {row.model} ({there}), the scenario is of {here}"
     if row.engine and row.engine != scenario.engine.name:
         return f"is of engine {row.engine}, the scenario is of {scenario.engine.name}"
     tensor_parallel = scenario.hardware.tensor_parallel_size
@@ -60,6 +59,8 @@ def _of_another(row: Measurement, scenario: Scenario) -> str:
             f"{tensor_parallel}"
         )
     method = scenario.speculation.method
+    if method == "none":
+        return ""
     if row.arm == "on" and row.method and row.method != method:
         return f"speculates by {row.method}, the scenario by {method}"
     return ""

@@ -98,6 +98,9 @@ def _run(row: Measurement, scenario: Scenario) -> tuple[Run, list[str]] | str:
     if load is None or not has_figures:
         # Logs, metrics and acceptance tables lend facts and are no runs.
         return "" if not has_figures else "no load: give its concurrency or request rate"
+    figures = [load, *(x.mean for x in (row.tpot_ms, row.itl_ms, row.ttft_ms) if x is not None)]
+    if any(x is not None and not 0 < x < math.inf for x in (*figures, row.output_tok_s)):
+        return "a load or a figure that is not a number above 0"
     if row.arm == "unknown":
         return (
             "nothing says whether speculation was on: put `--metadata arm=off` on the benchmark, "

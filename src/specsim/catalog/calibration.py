@@ -50,8 +50,8 @@ def dump_calibration(calibration: Calibration) -> str:
     data = calibration.model_dump(mode="json", exclude_none=True)
     header = (
         "# Written by `specsim calibrate`; laid over the shipped constants by --calibration.\n"
-        "# factor: on the shipped constant; identifiable: false means that the runs do not tell\n"
-        "# it and the shipped value stands with its own spread.\n"
+        "# factor: on the shipped constant; identifiable: false means that the runs leave it open\n"
+        "# and the prior around the shipped value decides.\n"
     )
     text: str = yaml.safe_dump(
         _rounded(data), sort_keys=False, default_flow_style=None, allow_unicode=True, width=100

@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from specsim.cli.calibration_report import report
-from specsim.cli.options import Request, scenario_command
+from specsim.cli.options import NumberList, Request, scenario_command
 from specsim.cli.output import emit, json_option, output_option, refuse_overwriting, write_file
 from specsim.errors import CalibrationError
 from specsim.schema.results import as_json as plain
@@ -26,6 +26,8 @@ from specsim.schema.results import as_json as plain
                      help="What runs are taken as where nothing says whether they speculate."),
         click.option("--suggest", type=click.IntRange(0, 20), default=3, show_default=True,
                      metavar="N", help="Runs to name that would narrow the crossover most."),
+        click.option("--hold-out", type=NumberList(), metavar="LOAD[,LOAD...]",
+                     help="Loads kept from the fit and predicted by it, as a test."),
         click.option("--charts", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
                      help="Write predicted against measured as SVG into this folder."),
         json_option,
@@ -38,6 +40,7 @@ def command(
     out: Path | None,
     unknown_arm: Literal["off", "on"] | None,
     suggest: int,
+    hold_out: list[float] | None,
     charts: Path | None,
     as_json: bool,
     output: Path | None,
@@ -57,14 +60,22 @@ def command(
     from specsim.catalog.calibration import dump_calibration
     from specsim.measure.read import read_measurements
 
-    refuse_overwriting(out, output, *measurements)
+    for written in (out, output):
+        refuse_overwriting(written, *measurements, *_inside(measurements))
+    refuse_overwriting(out, output)
     read = assume_arm(read_measurements(measurements), unknown_arm)
     if not read.rows:
         first = f": {read.skipped[0].source}: {read.skipped[0].reason}" if read.skipped else ""
         raise CalibrationError(
             f"nothing to fit: none of {len(read.skipped)} files could be read{first}"
         )
-    found = calibrate(request.scenario, read, search=request.search, suggest=suggest)
+    found = calibrate(
+        request.scenario,
+        read,
+        search=request.search,
+        suggest=suggest,
+        hold_out=tuple(sorted(set(hold_out or ()))),
+    )
     if out is not None:
         write_file(out, dump_calibration(found.calibration))
     drawn: list[Path] = []
@@ -84,3 +95,8 @@ def command(
         as_json=as_json,
         output=output,
     )
+
+
+def _inside(paths: tuple[Path, ...]) -> list[Path]:
+    """Return the files of the folders among some paths."""
+    return [file for path in paths if path.is_dir() for file in path.rglob("*") if file.is_file()]

@@ -8,7 +8,13 @@ from pathlib import Path
 from specsim.cli.words import joined, notes, wrapped
 from specsim.export.tables import MISSING, Cell, column, exact, figure, table
 from specsim.export.terminal import Curve, Plot, Screen
-from specsim.schema.calibration import CalibrationReport, Doubt, FitRow, ParameterReport
+from specsim.schema.calibration import (
+    CalibrationReport,
+    Doubt,
+    FitRow,
+    HeldOut,
+    ParameterReport,
+)
 from specsim.schema.measurement import Skipped
 
 _UNTOLD = "not told"
@@ -31,6 +37,7 @@ def report(
             _factors(screen, found),
             _untold(screen, found),
             _errors(screen, found),
+            _held_out(screen, found.held_out),
             _residuals(screen, found.rows),
             _plot(screen, found.rows),
             _doubts(screen, found.doubts),
@@ -56,9 +63,10 @@ def _heading(screen: Screen, found: CalibrationReport) -> list[str]:
         for arm in ("off", "on")
         if any(r.arm == arm for r in found.rows)
     )
+    n_loads = len({r.load for r in found.rows})
     lines = [
         screen.paint(title.rstrip(), "strong"),
-        f"calibrated on {used} runs ({arms}) at {len({r.load for r in found.rows})} loads",
+        f"calibrated on {used} runs ({arms}) at {n_loads} load{'s' if n_loads > 1 else ''}",
     ]
     for counted in found.calibration.acceptance:
         drafts = "" if counted.counts is None else f", {counted.counts:,} drafts"
@@ -89,7 +97,9 @@ def _factors(screen: Screen, found: CalibrationReport) -> list[str]:
     for parameter in rows:
         if parameter.at_bound:
             lines += wrapped(
-                screen, f"{parameter.name} stands at the limit of what is allowed: no interval"
+                screen,
+                f"{parameter.name} stands at the limit of what is allowed: no interval; something "
+                "else differs from the scenario",
             )
     return lines
 
@@ -103,6 +113,8 @@ def _factor(parameter: ParameterReport) -> Cell:
 def _interval(parameter: ParameterReport) -> str:
     if parameter.low is None or parameter.high is None:
         return MISSING
+    if parameter.at_bound:
+        return "at its limit"
     return _span(parameter.low, parameter.high)
 
 
@@ -123,10 +135,10 @@ def _untold(screen: Screen, found: CalibrationReport) -> list[str]:
         if parameter.identifiable:
             continue
         run = parameter.would_tell
-        tell = f"a run at {run} would tell most" if run else "no run of this deployment would tell"
+        tell = f"a run at {run} would tell most" if run else "no single run would tell it"
         entries.append(
-            f"{parameter.name} ({parameter.description}): the shipped value stands, with its "
-            f"spread; {tell}"
+            f"{parameter.name} ({parameter.description}): left open, the prior around the shipped "
+            f"value decides; {tell}"
         )
     return notes(screen, "NOT TOLD BY THESE RUNS", entries)
 
@@ -155,7 +167,53 @@ def _errors(screen: Screen, found: CalibrationReport) -> list[str]:
     return [*lines, *wrapped(screen, text)]
 
 
+def _held_out(screen: Screen, held: HeldOut | None) -> list[str]:
+    """Return the test on loads that were kept from the fit."""
+    if held is None:
+        return []
+    loads = ", ".join(exact(load) for load in held.loads)
+    figures = [
+        f"{name} {value:.1f} %" + ("" if scatter is None else f" (repeats scatter {scatter:.1f} %)")
+        for name, value, scatter in (
+            ("time per token", held.tpot_median_pct, held.run_scatter_pct),
+            ("throughput", held.output_tok_s_median_pct, held.run_scatter_pct),
+            ("speedup", held.speedup_median_pct, held.speedup_scatter_pct),
+        )
+        if value is not None
+    ]
+    lines = [
+        screen.paint("HELD OUT", "strong") + f"  loads {loads}, kept from the fit and predicted",
+        *wrapped(screen, f"median error: {'; '.join(figures)}"),
+    ]
+    for each in held.speedups:
+        off = 100.0 * (each.predicted / each.measured - 1.0)
+        lines += wrapped(
+            screen,
+            f"at {exact(each.load)}, k = {each.num_speculative_tokens}: speedup measured "
+            f"{each.measured:.2f}, predicted {each.predicted:.2f} ({off:+.1f} %)",
+        )
+    for one in held.crossovers:
+        lines += wrapped(
+            screen,
+            f"crossover, k = {one.num_speculative_tokens}: measured {_crossing(one.measured)}, "
+            f"predicted {_crossing(one.predicted)}: {one.steps_apart} steps of the ladder apart",
+        )
+    return [*lines, *_runs(screen, held.rows)]
+
+
+def _crossing(load: float | None) -> str:
+    return "none on the ladder" if load is None else figure(load, 2)
+
+
 def _residuals(screen: Screen, rows: Sequence[FitRow]) -> list[str]:
+    return [
+        screen.paint("RUNS AGAINST THE FIT", "strong"),
+        *wrapped(screen, "slower: measured time over fitted; left out: fitted without this load"),
+        *_runs(screen, rows),
+    ]
+
+
+def _runs(screen: Screen, rows: Sequence[FitRow]) -> list[str]:
     ordered = sorted(rows, key=lambda r: (r.num_speculative_tokens, r.load, r.source))
     key = column("run", ("",), ordered, _arm, left=True)
     columns = [
@@ -168,11 +226,7 @@ def _residuals(screen: Screen, rows: Sequence[FitRow]) -> list[str]:
         column("slower by %", ("fit", "left out"), ordered,
                lambda r: _pct(r.residual_pct), lambda r: _pct(r.left_out_pct)),
     ]  # fmt: skip
-    return [
-        screen.paint("RUNS AGAINST THE FIT", "strong")
-        + "  slower: measured time over fitted; left out: fitted without this load",
-        *table(screen, key, columns),
-    ]
+    return table(screen, key, columns)
 
 
 def _arm(row: FitRow) -> str:

@@ -185,6 +185,41 @@ class FitRow:
 
 
 @dataclass(frozen=True)
+class HeldOutSpeedup:
+    """A speedup at a load that the fit did not see."""
+
+    num_speculative_tokens: int = says("k", "tokens")
+    load: float = says("concurrency or request rate")
+    measured: float = says("on / off, repeats averaged")
+    predicted: float = says("by the fit, for the same runs")
+
+
+@dataclass(frozen=True)
+class HeldOutCrossover:
+    """Where the measured curve crosses 1, and where the predicted one does."""
+
+    num_speculative_tokens: int = says("k", "tokens")
+    measured: float | None = says("load; null: not on the ladder")
+    predicted: float | None = says("load; null: not on the ladder")
+    steps_apart: int = says("steps of the ladder between the first loads that lose")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Loads that were kept from the fit on purpose, and how well they are predicted."""
+
+    loads: tuple[float, ...] = says("kept from the fit")
+    rows: tuple[FitRow, ...] = says("their runs against the prediction")
+    tpot_median_pct: float | None = says("median error of the time per token", "%")
+    output_tok_s_median_pct: float | None = says("median error of the throughput", "%")
+    speedup_median_pct: float | None = says("median error of the speedup", "%")
+    run_scatter_pct: float | None = says("standard deviation of repeats of a run", "%")
+    speedup_scatter_pct: float | None = says("the same of a speedup of two runs", "%")
+    speedups: tuple[HeldOutSpeedup, ...] = says("at the loads held out")
+    crossovers: tuple[HeldOutCrossover, ...] = says("over the whole ladder, by k")
+
+
+@dataclass(frozen=True)
 class Doubt:
     """A run that is not used, or used with care."""
 
@@ -213,6 +248,7 @@ class CalibrationReport:
     parameters: tuple[ParameterReport, ...] = says("factors, and what tells them")
     correlations: tuple[Correlation, ...] = says("pairs beyond 0.8 in size")
     rows: tuple[FitRow, ...] = says("residuals")
+    held_out: HeldOut | None = says("with --hold-out: loads kept from the fit")
     doubts: tuple[Doubt, ...] = says("runs that are distrusted")
     suggestions: tuple[Suggestion, ...] = says("what to run next")
     warnings: tuple[str, ...] = says("what to know before trusting this")

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specsim.calibration.calibrate import calibrate
+from specsim.calibration.fit import Fit, fit, repeat_sd
+from specsim.calibration.model import RunModel
+from specsim.calibration.parameters import fit_parameters
+from specsim.calibration.runs import Run
+from specsim.cli.calibration_report import report
+from specsim.export.terminal import Screen
+from specsim.schema.calibration import CalibrationReport, ParameterReport
+from specsim.schema.measurement import Measurements
+from specsim.schema.scenario import Scenario
+
+ToMeasurements = Callable[[Sequence[Run]], Measurements]
+# `planted` is conftest's Planted: runs whose factors are known.
+LOADS = (1, 8, 64, 256)
+
+
+def fitted(runs: Sequence[Run], scenario: Scenario) -> Fit:
+    model = RunModel(runs, scenario)
+    return fit(model, fit_parameters([model.deployment(k) for k in sorted({r.k for r in runs})]))
+
+
+def coordinate(name: str, factor: float) -> float:
+    linear = name in ("host", "per_sequence_host", "speculative_host")
+    return factor - 1.0 if linear else float(np.log(factor))
+
+
+def inside(planted: Any, seeds: range, *, together: bool) -> Counter[str]:
+    """Count the seeds whose 95 % interval holds the planted value, by parameter."""
+    held: Counter[str] = Counter({name: 0 for name in planted.truth})
+    for seed in seeds:
+        got = fitted(planted.runs(seed=seed, together=together), planted.scenario)
+        for parameter, x, sd in zip(got.parameters, got.x, got.sd, strict=True):
+            truth = coordinate(parameter.name, planted.truth[parameter.name])
+            held[parameter.name] += bool(abs(x - truth) < 1.96 * sd)
+    assert set(held) == set(planted.truth)
+    return held
+
+
+def told(found: CalibrationReport) -> dict[str, ParameterReport]:
+    return {p.name: p for p in found.parameters}
+
+
+def text(found: CalibrationReport) -> list[str]:
+    return report(Screen(width=100), found)
+
+
+def test_planted_factors_lie_in_their_intervals(planted: Any) -> None:
+    held = inside(planted, range(20), together=False)
+    assert min(held.values()) >= 18, held
+
+
+@pytest.mark.slow
+def test_planted_factors_lie_in_their_intervals_in_90_of_100_seeds(planted: Any) -> None:
+    """The harder case: both figures of a run share its luck and are no two measurements."""
+    held = inside(planted, range(1000, 1100), together=True)
+    assert min(held.values()) >= 90, held
+
+
+def test_without_noise_what_the_runs_tell_is_found(planted: Any) -> None:
+    """The prior pulls towards 1, by less than the fit says that it may be off."""
+    got = fitted(planted.runs(noise=0.0), planted.scenario)
+    model = RunModel(planted.runs(noise=0.0), planted.scenario)
+    exact, found = model.predict(planted.truth), model.predict(got.factors())
+    assert found.tpot_s == pytest.approx(exact.tpot_s, rel=0.01)
+    assert found.output_tok_s == pytest.approx(exact.output_tok_s, rel=0.01)
+    assert got.run_sd == 0.01  # the least that is believed
+    assert np.all(got.weights > 0.95)
+
+
+def test_intervals_narrow_with_more_runs(planted: Any) -> None:
+    few, many = (
+        fitted([r for seed in range(n) for r in planted.runs(seed=seed)], planted.scenario)
+        for n in (1, 4)
+    )
+    narrower = dict(zip(planted.truth, many.sd / few.sd, strict=True))
+    assert max(narrower.values()) < 1.0, narrower
+    assert narrower["per_sequence_host"] < 0.75
+
+
+def test_low_loads_do_not_tell_compute_and_no_number_is_printed(planted: Any) -> None:
+    found = calibrate(planted.scenario, planted.measurements([1, 2, 4]))
+    compute = told(found)["compute"]
+    assert not compute.identifiable
+    assert (compute.factor, compute.low, compute.high, compute.value) == (None,) * 4
+    assert int(compute.would_tell.split()[1].rstrip(",")) >= 64
+    lines = text(found)
+    row = next(line for line in lines if line.split()[:1] == ["compute"])
+    prior = f"{compute.prior_low:.2f}–{compute.prior_high:.1f}"
+    assert row.split() == ["compute", "not", "told", "–", "–", prior]
+    said = " ".join(" ".join(lines).split())
+    assert "compute (matrix rate that kernels reach): left open, the prior around the shipped value decides" in said
+    assert f"a run at {compute.would_tell} would tell most" in said
+
+
+def test_high_loads_tell_compute(planted: Any) -> None:
+    rows = [r for seed in range(3) for r in planted.measurements(LOADS, seed=seed).rows]
+    found = calibrate(planted.scenario, Measurements(tuple(rows), ()))
+    compute = told(found)["compute"]
+    assert compute.factor is not None
+    assert compute.low is not None
+    assert compute.high is not None
+    assert compute.low < planted.truth["compute"] < compute.high
+    assert compute.value == pytest.approx(0.8437 * compute.factor)
+    assert not any(line.split()[:3] == ["compute", "not", "told"] for line in text(found))
+
+
+def doubled(run: Run) -> Run:
+    assert run.tpot_s is not None
+    assert run.output_tok_s is not None
+    return replace(run, tpot_s=2.0 * run.tpot_s, output_tok_s=0.5 * run.output_tok_s)
+
+
+# The off arm at the highest load is what alone tells the host time per sequence.
+@pytest.mark.parametrize(("i", "most"), [(0, 1.0), (4, 1.0), (8, 1.5), (9, 1.0), (17, 1.0)])
+def test_a_run_far_off_moves_factors_by_less_than_their_spread(
+    planted: Any, i: int, most: float
+) -> None:
+    runs = list(planted.runs())
+    before = fitted(runs, planted.scenario)
+    runs[i] = doubled(runs[i])
+    after = fitted(runs, planted.scenario)
+    moved = np.abs(after.x - before.x) / after.sd
+    assert np.max(moved) < most, dict(zip(planted.truth, moved, strict=True))
+    assert after.weights[i] < 0.3
+    assert np.min(np.delete(after.weights, i)) > 0.9
+
+
+def test_a_run_far_off_is_named(planted: Any, to_measurements: ToMeasurements) -> None:
+    runs = list(planted.runs(LOADS))
+    runs[2] = doubled(runs[2])
+    found = calibrate(planted.scenario, to_measurements(runs))
+    (doubt,) = found.doubts
+    assert (doubt.source, doubt.used) == (runs[2].source, True)
+    assert "% slower than the fit: an outlier, counted at" in doubt.reason
+    (row,) = [r for r in found.rows if r.source == runs[2].source]
+    assert row.residual_pct > 50
+    assert row.weight < 0.6
+    assert min(r.weight for r in found.rows if r is not row) > 0.6
+    assert f"used with care: {runs[2].source}: " in " ".join(" ".join(text(found)).split())
+
+
+def test_clean_runs_are_no_outliers(planted: Any) -> None:
+    weights = [fitted(planted.runs(seed=seed), planted.scenario).weights for seed in range(4)]
+    assert np.min(weights) > 0.6  # below which a run is named
+
+
+def test_repeats_tell_the_scatter(planted: Any, make_run: Callable[..., Run]) -> None:
+    assert repeat_sd(planted.runs()) is None
+    rng = np.random.default_rng(1)
+    repeats = []
+    for load in (1.0, 8.0, 64.0):
+        for luck in np.exp(0.05 * rng.standard_normal(200)):
+            run = make_run(0, load, tpot_s=load * luck, output_tok_s=1.0 / luck)
+            repeats.append(run)
+    # Both figures of a run share its luck; the points themselves differ without counting.
+    assert repeat_sd(repeats) == pytest.approx(0.05, rel=0.1)
+    apart = [make_run(0, 1.0), make_run(3, 1.0), make_run(0, 2.0),
+             make_run(0, 1.0, output_tokens=64.0), make_run(0, 1.0, output_tok_s=None)]  # fmt: skip
+    assert repeat_sd(apart) is None
+
+
+def test_the_scatter_of_repeats_is_what_a_fit_believes_at_least(planted: Any) -> None:
+    runs = planted.runs(noise=0.0)
+    shaken = [
+        replace(r, tpot_s=f * r.tpot_s, output_tok_s=r.output_tok_s / f)
+        for r in runs
+        for f in (1 / 1.1, 1.1)
+    ]
+    got = fitted(shaken, planted.scenario)
+    assert repeat_sd(shaken) == pytest.approx(np.log(1.1) * np.sqrt(2))
+    assert got.run_sd >= np.log(1.1) * np.sqrt(2) * 0.98
+
+
+def test_a_factor_at_its_bound_is_said(planted: Any, to_measurements: ToMeasurements) -> None:
+    """A server faster than the shipped host times allow has none at all, and not less."""
+    fast = replace(planted, truth={**planted.truth, "bandwidth": 1.5, "host": 0.0})
+    found = calibrate(planted.scenario, fast.measurements(LOADS, noise=0.0))
+    host = told(found)["host"]
+    assert host.at_bound
+    assert next(p.factor for p in found.calibration.parameters if p.name == "host") < 1e-2
+    assert any("host stands at the limit of what is allowed" in line for line in text(found))
+    assert not told(found)["bandwidth"].at_bound
+
+
+def test_what_the_scenario_sets_by_hand_is_no_parameter(
+    make_scenario: Callable[..., Scenario], planted: Any
+) -> None:
+    def names(**engine: Any) -> list[str]:
+        scenario = make_scenario(engine=engine)
+        model = RunModel(planted.runs([1, 2]), scenario)
+        return [p.name for p in fit_parameters([model.deployment(0), model.deployment(3)])]
+
+    assert names() == list(planted.truth)
+    assert [n for n in names() if n not in names(host_ms=0.3)] == ["host"]
+    assert [n for n in names() if n not in names(speculative_host_ms=0.3)] == ["speculative_host"]
+
+
+def test_an_arm_that_was_not_run_is_not_told(planted: Any) -> None:
+    found = calibrate(planted.scenario, planted.measurements(LOADS, ks=(0,)))
+    for name in ("draft", "speculative_host"):
+        assert not told(found)[name].identifiable
+        assert "speculation on" in told(found)[name].would_tell
+    kept = {p.name: p.factor for p in found.calibration.parameters}
+    assert kept["draft"] == pytest.approx(1.0)
+    assert kept["speculative_host"] == pytest.approx(1.0)
+    assert any("all runs have speculation off" in text for text in found.warnings)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specsim.analysis.arms import Arm, baseline_arm, speculative_arm
+from specsim.analysis.curves import service_at_rates
+from specsim.analysis.resolve import resolve
+from specsim.analysis.serving import closed_loop
+from specsim.calibration.model import METRICS, RunModel
+from specsim.calibration.runs import Run
+from specsim.schema.scenario import Scenario
+
+MakeRun = Callable[..., Run]
+LOADS = np.array([1.0, 4.0, 16.0, 64.0])
+ROUNDS = 3
+
+
+def arm(scenario: Scenario, k: int, tokens_per_step: float = 2.2) -> Arm:
+    deployment = resolve(scenario)
+    if k == 0:
+        return baseline_arm(deployment)
+    return speculative_arm(deployment).with_acceptance(tokens_per_step=tokens_per_step)
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_closed_loop_is_that_of_the_analysis(
+    scenario: Scenario, make_run: MakeRun, k: int
+) -> None:
+    runs = [make_run(k, load, tokens_per_step=2.2 if k else None) for load in LOADS]
+    got = RunModel(runs, scenario).predict({})
+    want = closed_loop(arm(scenario, k), scenario.workload, LOADS)
+    assert got.tpot_s[0] == pytest.approx(np.asarray(want.tpot_s))
+    assert got.step_s[0] == pytest.approx(np.asarray(want.itl_s))
+    assert got.ttft_s[0] == pytest.approx(np.asarray(want.ttft_s))
+    assert got.output_tok_s[0] == pytest.approx(np.asarray(want.output_tokens_per_s))
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_an_open_loop_is_that_of_the_analysis(
+    scenario: Scenario, make_run: MakeRun, k: int
+) -> None:
+    rates = np.array([0.5, 2.0])
+    runs = [make_run(k, r, is_open=True, tokens_per_step=2.2 if k else None) for r in rates]
+    got = RunModel(runs, scenario).predict({})
+    want, _ = service_at_rates(arm(scenario, k), scenario.workload, rates)
+    assert got.tpot_s[0] == pytest.approx(np.asarray(want.tpot_s))
+    assert got.ttft_s[0] == pytest.approx(np.asarray(want.ttft_s))
+
+
+def test_lengths_k_and_tokens_per_step_are_those_of_the_run(
+    make_scenario: Callable[..., Scenario], make_run: MakeRun
+) -> None:
+    short = make_scenario(workload={"input_tokens": 128, "output_tokens": 64},
+                          speculation={"num_speculative_tokens": 5})  # fmt: skip
+    runs = [
+        make_run(3, 8.0),
+        make_run(0, 8.0),
+        make_run(5, 8.0, tokens_per_step=2.9, input_tokens=128.0, output_tokens=64.0),
+    ]
+    got = RunModel(runs, make_scenario()).predict({}).tpot_s[0]
+    want = closed_loop(arm(short, 5, 2.9), short.workload, 8.0).tpot_s
+    assert got[2] == pytest.approx(float(np.asarray(want)))
+    alone = [RunModel([run], make_scenario()).predict({}).tpot_s[0, 0] for run in runs]
+    assert got == pytest.approx(alone)
+
+
+def test_a_client_that_holds_fewer_has_shorter_steps(scenario: Scenario, make_run: MakeRun) -> None:
+    full, part = make_run(0, 64.0), make_run(0, 64.0, held=32.0)
+    half = make_run(0, 32.0)
+    got = RunModel([full, part, half], scenario).predict({}).tpot_s[0]
+    assert got[1] == got[2] < got[0]
+
+
+def test_trial_points_together_are_those_one_by_one(scenario: Scenario, make_run: MakeRun) -> None:
+    runs = [make_run(k, load, num_requests=3 * load) for k in (0, 3) for load in LOADS]
+    runs.append(make_run(0, 2.0, is_open=True))
+    model = RunModel(runs, scenario)
+    trial = {
+        "bandwidth": np.array([0.8, 1.0, 1.3]),
+        "compute": np.array([1.2, 1.0, 0.7]),
+        "host": np.array([0.0, 1.0, 9.0]),
+        "prompt": np.array([0.5, 1.0, 2.0]),
+        "draft": np.array([2.0, 1.0, 0.5]),
+    }
+    together = model.predict(trial)
+    for i in range(3):
+        one = model.predict({name: float(values[i]) for name, values in trial.items()})
+        for metric in (*METRICS, "ttft_s"):
+            assert together.of(metric)[i] == pytest.approx(one.of(metric)[0], rel=1e-9)
+    shipped = model.predict({})
+    assert together.tpot_s[1] == pytest.approx(shipped.tpot_s[0])
+    assert not np.allclose(together.tpot_s[0], together.tpot_s[1], rtol=0.05)
+
+
+def waves(scenario: Scenario, k: int, make_run: MakeRun, *, lockstep: bool) -> list[Run]:
+    """Return runs of three rounds with the time to first token that the analysis gives them."""
+    steady = scenario.workload
+    burst = steady.model_copy(update={"arrival": "burst"})
+    server = arm(scenario, k)
+    requests = ROUNDS * LOADS if lockstep else LOADS
+    ttft_s = np.asarray(closed_loop(server, burst, LOADS, num_requests=requests).ttft_s)
+    if not lockstep:
+        later = np.asarray(closed_loop(server, steady, LOADS).ttft_s)
+        ttft_s = (ttft_s + (ROUNDS - 1) * later) / ROUNDS
+    return [
+        make_run(k, load, num_requests=ROUNDS * load, ttft_s=float(t),
+                 tokens_per_step=2.2 if k else None)
+        for load, t in zip(LOADS, ttft_s, strict=True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("slower", [1.0, 3.0])
+@pytest.mark.parametrize("k", [0, 3])
+def test_lockstep_is_told_from_times_to_first_token(
+    scenario: Scenario, make_run: MakeRun, k: int, slower: float
+) -> None:
+    def shares(lockstep: bool) -> list[float]:
+        runs = waves(scenario, k, make_run, lockstep=lockstep)
+        # How long a prompt takes is not known: only the shape over loads tells.
+        return list(
+            RunModel(
+                [replace(r, ttft_s=slower * (r.ttft_s or 0.0)) for r in runs], scenario
+            ).burst_share
+        )
+
+    assert shares(lockstep=True) == [1.0] * 4
+    assert shares(lockstep=False) == pytest.approx([1.0 / ROUNDS] * 4)
+
+
+def test_without_times_to_first_token_the_scenario_says(
+    make_scenario: Callable[..., Scenario], make_run: MakeRun
+) -> None:
+    runs = [make_run(0, load, num_requests=ROUNDS * load) for load in LOADS]
+    runs.append(make_run(0, 2.0, is_open=True))
+    steady = RunModel(runs, make_scenario()).burst_share
+    assert list(steady) == pytest.approx([1.0 / ROUNDS] * 4 + [0.0])
+    together = RunModel(runs, make_scenario(workload={"arrival": "burst"})).burst_share
+    assert list(together) == [1.0] * 4 + [0.0]
+
+
+def test_a_mixture_is_one_part_burst(scenario: Scenario, make_run: MakeRun) -> None:
+    runs = waves(scenario, 0, make_run, lockstep=False)
+    got = RunModel(runs, scenario).predict({})
+    steady = closed_loop(arm(scenario, 0), scenario.workload, LOADS)
+    burst = closed_loop(
+        arm(scenario, 0), scenario.workload.model_copy(update={"arrival": "burst"}), LOADS
+    )
+    want = (np.asarray(burst.tpot_s) + 2.0 * np.asarray(steady.tpot_s)) / 3.0
+    assert got.tpot_s[0] == pytest.approx(want)
+    # Throughputs mix by the time that a token takes.
+    per_token = (
+        1.0 / np.asarray(burst.output_tokens_per_s)
+        + 2.0 / np.asarray(steady.output_tokens_per_s)
+    ) / 3.0  # fmt: skip
+    assert got.output_tok_s[0] == pytest.approx(1.0 / per_token)
+
+
+def test_some_of_the_runs_keep_what_all_told(scenario: Scenario, make_run: MakeRun) -> None:
+    runs = waves(scenario, 0, make_run, lockstep=True) + waves(
+        scenario, 3, make_run, lockstep=False
+    )
+    model = RunModel(runs, scenario)
+    part = model.only([0, 5])  # one run of each: alone neither could tell
+    assert list(part.burst_share) == pytest.approx([1.0, 1.0 / ROUNDS])
+    assert part.predict({}).tpot_s[0] == pytest.approx(model.predict({}).tpot_s[0, [0, 5]])
+    assert len(model.runs) == 8
