@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs gate bench wheel clean
+.PHONY: help demo test test-all lab lint docs gate bench wheel clean
 
 help: ## show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
 # A stamp per set of packages: nothing is installed again while pyproject.toml stays.
 $(VENV)/.made:
@@ -27,8 +27,14 @@ $(VENV)/.dev: $(VENV)/.installed
 demo: $(VENV)/.installed ## predict one deployment: Llama-3.3-70B with EAGLE on four H100
 	$(BIN)/specsim predict examples/llama-3.3-70b-4xh100.yaml
 
-test: $(VENV)/.dev ## run all tests, the slow ones too
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev ## run the tests, a few minutes
+	$(BIN)/python -m pytest -m 'not slow' -n auto
+
+test-all: $(VENV)/.dev ## run the slow tests too, as CI does
+	$(BIN)/python -m pytest -n auto
+
+lab: $(VENV)/.dev ## measure a real vLLM on this CPU, calibrate on half, predict the rest
+	$(BIN)/python tools/lab/lab.py
 
 lint: $(VENV)/.dev ## format, lint, types, layers
 	$(BIN)/ruff check .
@@ -36,12 +42,7 @@ lint: $(VENV)/.dev ## format, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# What only the pictures need is no part of the dev group.
-$(VENV)/.docs: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --compile --disable-pip-version-check altair vl-convert-python
-	touch $@
-
-docs: $(VENV)/.docs ## write the pages made from code, and all pictures, again
+docs: $(VENV)/.dev ## write the pages made from code, and all pictures, again
 	$(BIN)/python tools/make_cli_docs.py
 	$(BIN)/python tools/make_picture.py
 	$(BIN)/python tools/make_validation.py
@@ -57,4 +58,4 @@ wheel: $(VENV)/.dev ## build dist/*.whl and the source distribution
 	$(BIN)/python -m build --outdir dist
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) dist build
+	rm -rf $(VENV) .lab-venv dist build

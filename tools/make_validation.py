@@ -14,6 +14,7 @@ from pathlib import Path
 
 from validation_report import ablations, figures, gate
 from validation_report.ablations import ablations_section
+from validation_report.calibration import calibration_section
 from validation_report.kernels import kernels_section
 from validation_report.misses import misses_section
 from validation_report.overhead import overhead_section
@@ -67,6 +68,7 @@ SECTIONS: tuple[Callable[[], str], ...] = (
     kernels_section,
     overhead_section,
     replay_section,
+    calibration_section,
 )
 """The page, in order. A further kind of validation is a function here."""
 

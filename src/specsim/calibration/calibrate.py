@@ -58,6 +58,7 @@ def calibrate(
     search: Sequence[Path] = (),
     suggest: int = 3,
     hold_out: Sequence[float] = (),
+    hold_out_k: Sequence[int] = (),
 ) -> CalibrationReport:
     """Fit the constants of a deployment to measured runs.
 
@@ -71,6 +72,8 @@ def calibrate(
         Runs to name that would narrow the crossover most.
     hold_out : sequence of float
         Loads that are kept from the fit and predicted by it: a test.
+    hold_out_k : sequence of int
+        The same for draft tokens per step.
 
     Raises
     ------
@@ -88,7 +91,9 @@ def calibrate(
     scenario, _ = with_counted_acceptance(scenario, counted)
     every, more = usable_runs(rows, scenario)
     whole = RunModel(every, scenario, search=search)
-    model = whole.only(_kept(every, hold_out))
+    kept = _kept(every, hold_out, hold_out_k)
+    unseen = [i for i in range(len(every)) if i not in kept]
+    model = whole.only(kept)
     runs = model.runs
     deployments = [model.deployment(k) for k in sorted({r.k for r in runs})]
     parameters = fit_parameters(deployments)
@@ -122,10 +127,8 @@ def calibrate(
         parameters=reports,
         correlations=_correlations(best),
         rows=_rows(model, best, left, range(len(runs))),
-        held_out=held_out(
-            whole, best, sorted(hold_out), lambda members: _rows(whole, best, None, members)
-        )
-        if hold_out
+        held_out=held_out(whole, best, unseen, lambda members: _rows(whole, best, None, members))
+        if unseen
         else None,
         doubts=(*doubts, *more, *_outliers(model, best)),
         suggestions=advisor.suggest(suggest),
@@ -200,22 +203,25 @@ def _correlations(fitted: Fit) -> tuple[Correlation, ...]:
     )
 
 
-def _kept(runs: Sequence[Run], hold_out: Sequence[float]) -> list[int]:
-    """Return the runs to fit.
+def _kept(runs: Sequence[Run], loads: Sequence[float], ks: Sequence[int]) -> list[int]:
+    """Return the runs to fit: those of no load and no k that is held out.
 
     Raises
     ------
     UsageError
-        A load to hold out was not measured, or none is left.
+        What is to be held out was not measured, or nothing is left.
     """
-    loads = sorted({r.load for r in runs})
-    unknown = [load for load in hold_out if load not in loads]
-    kept = [i for i, r in enumerate(runs) if r.load not in hold_out]
-    if unknown or not kept:
-        what = f"{unknown[0]:g} was not measured" if unknown else "no load is left to fit on"
-        raise UsageError(
-            f"--hold-out: {what}; measured loads: {', '.join(f'{load:g}' for load in loads)}"
-        )
+    kept = [i for i, r in enumerate(runs) if r.load not in loads and r.k not in ks]
+    for flag, asked, measured in (
+        ("--hold-out", loads, sorted({r.load for r in runs})),
+        ("--hold-out-k", ks, sorted({r.k for r in runs if r.k})),
+    ):
+        unknown = [x for x in asked if x not in measured]
+        if unknown or (asked and not kept):
+            what = f"{unknown[0]:g} was not measured" if unknown else "nothing is left to fit on"
+            raise UsageError(
+                f"{flag}: {what}; measured: {', '.join(f'{x:g}' for x in measured) or 'none'}"
+            )
     return kept
 
 

@@ -1,4 +1,4 @@
-"""How well loads are predicted that were kept from the fit on purpose."""
+"""How well runs are predicted that were kept from the fit on purpose."""
 
 from __future__ import annotations
 
@@ -20,31 +20,38 @@ Array = npt.NDArray[np.float64]
 def held_out(
     model: RunModel,
     fitted: Fit,
-    loads: Sequence[float],
+    members: Sequence[int],
     rows: Callable[[Sequence[int]], tuple[FitRow, ...]],
 ) -> HeldOut:
-    """Compare the runs at `loads` with what a fit without them predicts.
+    """Compare some runs with what a fit without them predicts.
 
     Parameters
     ----------
     model : RunModel
         Of all runs, those of the fit included.
+    members : sequence of int
+        Runs that the fit did not see.
     rows : callable
         Makes report rows of runs by their index.
+
+    Notes
+    -----
+    A speedup is held out where either of its arms is; the other may have been in the fit.
     """
-    members = [i for i, r in enumerate(model.runs) if r.load in loads]
     tpot, served = time_errors(model, model.predict(fitted.factors()))
     errors: list[float] = []
     speedups: list[HeldOutSpeedup] = []
-    for load in loads:
-        at = [i for i in members if model.runs[i].load == load]
+    kept_out = {(model.runs[i].k, model.runs[i].load) for i in members}
+    for load in sorted({load for _, load in kept_out}):
+        at = [i for i, r in enumerate(model.runs) if r.load == load]
         for k, error in speedup_errors(model, tpot, served, at).items():
-            measured = math.exp(_measured(model, at)[k])
-            errors.append(error)
-            speedups.append(HeldOutSpeedup(k, load, measured, measured * math.exp(error)))
+            if (k, load) in kept_out or (0, load) in kept_out:
+                measured = math.exp(_measured(model, at)[k])
+                errors.append(error)
+                speedups.append(HeldOutSpeedup(k, load, measured, measured * math.exp(error)))
     scatter = repeat_sd(model.runs)
     return HeldOut(
-        loads=tuple(loads),
+        loads=tuple(sorted({model.runs[i].load for i in members})),
         rows=rows(members),
         tpot_median_pct=median_pct([float(tpot[i]) for i in members if np.isfinite(tpot[i])]),
         output_tok_s_median_pct=median_pct(

@@ -20,6 +20,8 @@ COMMANDS: dict[str, str] = {
     "predict": "Say whether, up to which load and why speculation pays.",
     "crossover": "Show only where speculation stops paying.",
     "kv": "Show what the drafter takes from the KV cache.",
+    "measure": "Run the two-server sweep, and show what it found.",
+    "calibrate": "Fit constants to measured runs, and say what they tell.",
     "validate": "Compare predictions with published measurements.",
     "profiles": "List, show, check and make hardware, models, drafters.",
 }

@@ -28,6 +28,8 @@ from specsim.schema.results import as_json as plain
                      metavar="N", help="Runs to name that would narrow the crossover most."),
         click.option("--hold-out", type=NumberList(), metavar="LOAD[,LOAD...]",
                      help="Loads kept from the fit and predicted by it, as a test."),
+        click.option("--hold-out-k", type=NumberList(), metavar="K[,K...]",
+                     help="The same for draft tokens per step."),
         click.option("--charts", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
                      help="Write predicted against measured as SVG into this folder."),
         json_option,
@@ -41,6 +43,7 @@ def command(
     unknown_arm: Literal["off", "on"] | None,
     suggest: int,
     hold_out: list[float] | None,
+    hold_out_k: list[float] | None,
     charts: Path | None,
     as_json: bool,
     output: Path | None,
@@ -74,7 +77,8 @@ def command(
         read,
         search=request.search,
         suggest=suggest,
-        hold_out=tuple(sorted(set(hold_out or ()))),
+        hold_out=tuple(hold_out or ()),
+        hold_out_k=tuple(int(k) for k in hold_out_k or ()),
     )
     if out is not None:
         write_file(out, dump_calibration(found.calibration))

@@ -171,7 +171,6 @@ def _held_out(screen: Screen, held: HeldOut | None) -> list[str]:
     """Return the test on loads that were kept from the fit."""
     if held is None:
         return []
-    loads = ", ".join(exact(load) for load in held.loads)
     figures = [
         f"{name} {value:.1f} %" + ("" if scatter is None else f" (repeats scatter {scatter:.1f} %)")
         for name, value, scatter in (
@@ -182,7 +181,8 @@ def _held_out(screen: Screen, held: HeldOut | None) -> list[str]:
         if value is not None
     ]
     lines = [
-        screen.paint("HELD OUT", "strong") + f"  loads {loads}, kept from the fit and predicted",
+        screen.paint("HELD OUT", "strong")
+        + f"  {len(held.rows)} runs kept from the fit and predicted",
         *wrapped(screen, f"median error: {'; '.join(figures)}"),
     ]
     for each in held.speedups:

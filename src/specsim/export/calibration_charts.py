@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specsim.errors import InputError, MissingExtraError
+from specsim.export.charts import COLOURS, altair, write_svg
 from specsim.schema.calibration import CalibrationReport, FitRow
 
 _SIZE = 420
-_COLOURS = ("#8a8f98", "#2458a6", "#b3261e", "#2e7d32", "#8e5bb5")
 
 
 def write_charts(report: CalibrationReport, folder: Path) -> list[Path]:
@@ -22,13 +21,7 @@ def write_charts(report: CalibrationReport, folder: Path) -> list[Path]:
     InputError
         The folder cannot be written to.
     """
-    try:
-        import altair as alt
-        import vl_convert  # noqa: F401 - what Altair writes SVG with
-    except ImportError as error:
-        raise MissingExtraError(
-            "charts need altair and vl-convert-python: pip install altair vl-convert-python"
-        ) from error
+    alt = altair()
     written = []
     for name, title, fields in (
         ("tpot_fit", "time per output token [ms]",
@@ -39,13 +32,7 @@ def write_charts(report: CalibrationReport, folder: Path) -> list[Path]:
         values = [v for row in report.rows if (v := _value(row, fields)) is not None]
         if not values:
             continue
-        path = folder / f"{name}.svg"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _chart(alt, values, title).save(str(path))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-        written.append(path)
+        written.append(write_svg(_chart(alt, values, title), folder / f"{name}.svg"))
     return written
 
 
@@ -68,7 +55,7 @@ def _chart(alt: Any, values: list[dict[str, Any]], title: str) -> Any:
     """Draw curves over load: lines and bands are fitted, dots are measured."""
     runs = sorted({v["run"] for v in values}, key=lambda run: (run != "off", run))
     colour = alt.Color(
-        "run:N", title=None, scale=alt.Scale(domain=runs, range=list(_COLOURS[: len(runs)]))
+        "run:N", title=None, scale=alt.Scale(domain=runs, range=list(COLOURS[: len(runs)]))
     )
     loads = sorted({v["load"] for v in values})
     x = alt.X(

@@ -206,16 +206,16 @@ class HeldOutCrossover:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Loads that were kept from the fit on purpose, and how well they are predicted."""
+    """Runs that were kept from the fit on purpose, and how well they are predicted."""
 
-    loads: tuple[float, ...] = says("kept from the fit")
+    loads: tuple[float, ...] = says("of the runs kept from the fit")
     rows: tuple[FitRow, ...] = says("their runs against the prediction")
     tpot_median_pct: float | None = says("median error of the time per token", "%")
     output_tok_s_median_pct: float | None = says("median error of the throughput", "%")
     speedup_median_pct: float | None = says("median error of the speedup", "%")
     run_scatter_pct: float | None = says("standard deviation of repeats of a run", "%")
     speedup_scatter_pct: float | None = says("the same of a speedup of two runs", "%")
-    speedups: tuple[HeldOutSpeedup, ...] = says("at the loads held out")
+    speedups: tuple[HeldOutSpeedup, ...] = says("of which an arm was held out")
     crossovers: tuple[HeldOutCrossover, ...] = says("over the whole ladder, by k")
 
 

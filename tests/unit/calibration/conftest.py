@@ -20,6 +20,7 @@ TOKENS_PER_STEP = 2.4
 TRUTH = {
     "bandwidth": 0.9,
     "compute": 0.8,
+    "sharpness": 1.1,
     "host": 3.0,
     "per_sequence_host": 5.0,
     "speculative_host": 2.5,

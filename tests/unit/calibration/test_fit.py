@@ -98,7 +98,10 @@ def test_low_loads_do_not_tell_compute_and_no_number_is_printed(planted: Any) ->
     prior = f"{compute.prior_low:.2f}–{compute.prior_high:.1f}"
     assert row.split() == ["compute", "not", "told", "–", "–", prior]
     said = " ".join(" ".join(lines).split())
-    assert "compute (matrix rate that kernels reach): left open, the prior around the shipped value decides" in said
+    assert (
+        "compute (matrix rate that kernels reach): left open, the prior around the shipped value "
+        "decides"
+    ) in said
     assert f"a run at {compute.would_tell} would tell most" in said
 
 

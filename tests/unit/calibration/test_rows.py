@@ -15,7 +15,8 @@ Row = Callable[..., Measurement]
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"model": "Qwen/Qwen3-8B"}, "is of model Qwen/Qwen3-8B (qwen3-8b), the scenario is of llama-3.1-8b"),
+        ({"model": "Qwen/Qwen3-8B"}, "is of model Qwen/Qwen3-8B (qwen3-8b), "
+         "the scenario is of llama-3.1-8b"),
         ({"engine": "sglang"}, "is of engine sglang, the scenario is of vllm"),
         ({"tensor_parallel_size": 2},
          "is of tensor_parallel_size 2, the scenario is of 1"),

@@ -93,7 +93,7 @@ BROKEN = {
     "not a number": (content(covariance=[[0.1, float("nan")], [0.0, 0.1]]), "covariance"),
     "an unknown parameter": (
         content(parameters=[parameter("bandwidth", "log", 1.0), parameter("warp", "log", 1.0)]),
-        "unknown 'warp'; known: bandwidth, compute, host",
+        "unknown 'warp'; known: bandwidth, compute, sharpness, host",
     ),
     "a parameter twice": (
         content(parameters=[parameter("host", "linear", 1.0), parameter("host", "linear", 2.0)]),

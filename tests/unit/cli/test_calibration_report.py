@@ -128,11 +128,11 @@ def test_what_is_not_told_has_no_number(found: CalibrationReport) -> None:
     text = said(found)
     assert "NOT TOLD BY THESE RUNS" in text
     assert (
-        "compute (what compute multiplies): left open, the prior around the shipped value decides; a run at "
-        "concurrency 256, speculation off would tell most"
+        "compute (what compute multiplies): left open, the prior around the shipped value decides; "
+        "a run at concurrency 256, speculation off would tell most"
     ) in text
     assert (
-        "prompt (what prompt multiplies): left open, the prior around the shipped value decides; no "
+        "prompt (what prompt multiplies): left open, the prior around the shipped value decides; "
         in text
     )
     told = replace(found, parameters=(parameter("bandwidth", 0.9),))

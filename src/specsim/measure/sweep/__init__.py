@@ -1,0 +1,1 @@
+"""The two-server sweep: plan it, run it, show what it found."""
