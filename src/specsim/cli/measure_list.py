@@ -105,5 +105,3 @@ def _of(latency: Latency | None, name: str) -> str:
 
 def _length(row: Measurement) -> str:
     return figure(None if row.acceptance is None else row.acceptance.acceptance_length)
-
-
