@@ -1,9 +1,9 @@
 """The lab: a real vLLM on this machine's CPU, measured by specsim's own sweep.
 
 `python tools/lab/lab.py [--short] [--out FOLDER]` installs vLLM (see install.py), makes the
-checkpoints, runs `specsim measure run`, shows what it found, and calibrates on half of the loads
-to predict the other half. Where vLLM cannot be installed it says so, and does the last two with
-recorded runs.
+checkpoints, predicts them from a microbenchmark of this CPU, runs `specsim measure run`, shows what
+it found, and calibrates on half of the loads to predict the other half. Where vLLM cannot be
+installed it says so, and does the last two with recorded runs.
 """
 
 from __future__ import annotations
@@ -45,13 +45,18 @@ def main() -> int:
     _timed("vLLM is installed", began)
     make_checkpoints()
     _timed("checkpoints are made", began)
-    code = measure(given.out, vllm, short=given.short)
-    _timed("the sweep is measured", began)
-    if code == 0:
-        code = specsim("measure", "show", str(given.out))
-    if code == 0:
-        code = calibrate_and_check(given.out)
-    return code
+    profile = given.out.parent / "lab_cpu.yaml"
+    steps = (
+        ("this CPU is measured", lambda: predict_zero_shot(profile)),
+        ("the sweep is measured", lambda: measure(given.out, vllm, short=given.short)),
+        ("the sweep is shown", lambda: specsim("measure", "show", str(given.out))),
+        ("the other loads are predicted", lambda: calibrate_and_check(given.out, str(profile))),
+    )
+    for done, step in steps:
+        if code := step():
+            return code
+        _timed(done, began)
+    return 0
 
 
 def make_checkpoints(folder: Path = CHECKPOINTS, agree: float = AGREE) -> None:
@@ -59,6 +64,13 @@ def make_checkpoints(folder: Path = CHECKPOINTS, agree: float = AGREE) -> None:
     python = install.VENV / "bin" / "python"
     script = HERE / "checkpoints.py"
     subprocess.run([python, script, folder, "--agree", str(agree)], check=True)
+
+
+def predict_zero_shot(profile: Path) -> int:
+    """Measure this CPU, while no server runs, and predict the lab from that alone."""
+    profile.parent.mkdir(parents=True, exist_ok=True)
+    code = specsim("profiles", "measure-cpu", "-o", str(profile))
+    return code or specsim("predict", str(SCENARIO), "--gpu", str(profile), "--brief")
 
 
 def measure(out: Path, vllm: Path, *, short: bool) -> int:
@@ -74,12 +86,13 @@ def measure(out: Path, vllm: Path, *, short: bool) -> int:
     )  # fmt: skip
 
 
-def calibrate_and_check(out: Path) -> int:
+def calibrate_and_check(out: Path, device: str = "cpu_epyc_2core") -> int:
     """Fit on every other load of a sweep, predict those between, and say how far off."""
     loads = sorted({int(path.stem[1:].split("_")[0]) for path in out.glob("off/c*_r*.json")})
     between = ",".join(str(load) for load in loads[1::2])
     return specsim(
-        "calibrate", str(SCENARIO), "--measurements", str(out), "--hold-out", between,
+        "calibrate", str(SCENARIO), "--gpu", device, "--measurements", str(out),
+        "--hold-out", between,
         "--out", str(ROOT / "build" / "lab-calibration.yaml"),
     )  # fmt: skip
 

@@ -23,6 +23,8 @@ from specsim.units import GB, GIB, MICRO
 if TYPE_CHECKING:
     from specsim.measure.cpu import Estimate, GemmFit, Measured
 
+_NO_FIT = 0.25
+"""Median error of the fit beyond which its constants mean nothing."""
 _BUSY = 0.5
 """Load per core from which other work is worth a word."""
 
@@ -147,8 +149,15 @@ def _lines(
         f"sharpness {_range(fit.sharpness)}; off by {fit.median_error:.0%} (median), "
         f"{fit.worst_error:.0%} (worst, {fit.worst_rows} rows)"
     )
+    doubt = []
+    if fit.median_error > _NO_FIT:
+        told = (
+            "no constants explain these times: other work was on the cores, or numpy has no real "
+            "BLAS; do not use this profile, run it again when the machine is idle"
+        )
+        doubt = [screen.paint(line, "bad") for line in wrapped(screen, told)]
     assumed = "ASSUMED  attention, kernels per layer, what an engine adds to each, bf16 as fp32"
-    return [*lines, "", *wrapped(screen, fitted), *wrapped(screen, assumed)]
+    return [*lines, "", *wrapped(screen, fitted), *doubt, *wrapped(screen, assumed)]
 
 
 def _range(estimate: Estimate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specsim.export.charts import COLOURS, altair, write_svg
+from specsim.export.charts import COLOURS, altair, stroke_legend, write_svg
 from specsim.schema.calibration import CalibrationReport, FitRow
 
 _SIZE = 420
@@ -55,7 +55,10 @@ def _chart(alt: Any, values: list[dict[str, Any]], title: str) -> Any:
     """Draw curves over load: lines and bands are fitted, dots are measured."""
     runs = sorted({v["run"] for v in values}, key=lambda run: (run != "off", run))
     colour = alt.Color(
-        "run:N", title=None, scale=alt.Scale(domain=runs, range=list(COLOURS[: len(runs)]))
+        "run:N",
+        title=None,
+        scale=alt.Scale(domain=runs, range=list(COLOURS[: len(runs)])),
+        legend=stroke_legend(alt),
     )
     loads = sorted({v["load"] for v in values})
     x = alt.X(

@@ -29,6 +29,13 @@ def altair() -> Any:
     return alt
 
 
+def stroke_legend(alt: Any, **more: Any) -> Any:
+    """Return a legend that shows lines as lines."""
+    return alt.Legend(
+        symbolType="stroke", symbolStrokeWidth=2.5, symbolSize=300, symbolOpacity=1, **more
+    )
+
+
 def write_svg(chart: Any, path: Path) -> Path:
     """Write a chart, making its folder.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
-from specsim.export.charts import COLOURS, altair, write_svg
+from specsim.export.charts import COLOURS, altair, stroke_legend, write_svg
 from specsim.schema.sweep import SweepSummary
 
 _WIDTH, _HEIGHT = 460, 260
@@ -47,18 +48,16 @@ def _curves(alt: Any, summary: SweepSummary, title: str, fields: dict[str, str])
     ]
     if not values:
         return None
-    encoding = {
-        "x": _load_axis(alt, summary),
-        "y": alt.Y("value:Q", title=title),
-        "color": _colour(alt, summary),
-    }
-    if len(fields) > 1:
-        encoding["strokeDash"] = alt.StrokeDash("of:N", title=None)
-    return (
-        alt.Chart(alt.Data(values=values), width=_WIDTH, height=_HEIGHT)
-        .mark_line(point=True)
-        .encode(**encoding)
+    base = alt.Chart(alt.Data(values=values), width=_WIDTH, height=_HEIGHT).encode(
+        x=_load_axis(alt, summary), y=alt.Y("value:Q", title=title), color=_colour(alt, summary)
     )
+    line = base.mark_line()
+    if len(fields) > 1:
+        legend = stroke_legend(alt, symbolStrokeColor="#444444")
+        line = line.encode(strokeDash=alt.StrokeDash("of:N", title=None, legend=legend))
+    # Dots of their own: in one mark with the dashed line they would hide its legend.
+    dots = base.mark_point(filled=True, opacity=1).encode(detail="of:N")
+    return alt.layer(line, dots)
 
 
 def _speedup(alt: Any, summary: SweepSummary) -> Any | None:
@@ -69,7 +68,7 @@ def _speedup(alt: Any, summary: SweepSummary) -> Any | None:
     ]  # fmt: skip
     if not values:
         return None
-    colour = _colour(alt, summary)
+    colour = _colour(alt, summary, drawn={each.label for each in summary.comparisons})
     base = alt.Chart(alt.Data(values=values), width=_WIDTH, height=_HEIGHT).encode(
         x=_load_axis(alt, summary), color=colour
     )
@@ -92,9 +91,11 @@ def _load_axis(alt: Any, summary: SweepSummary) -> Any:
     )
 
 
-def _colour(alt: Any, summary: SweepSummary) -> Any:
-    names = [curve.label for curve in summary.curves]
+def _colour(alt: Any, summary: SweepSummary, drawn: Container[str] | None = None) -> Any:
+    """Return the colours of servers, the same in every chart; `drawn`: those in this one."""
     # Off is grey in every chart, whether it is in it or not.
     own = COLOURS if summary.curves[0].arm == "off" else COLOURS[1:]
-    scale = alt.Scale(domain=names, range=list(own[: len(names)]))
-    return alt.Color("server:N", title=None, scale=scale)
+    labels = [curve.label for curve in summary.curves]
+    shown = [(n, c) for n, c in zip(labels, own, strict=False) if drawn is None or n in drawn]
+    scale = alt.Scale(domain=[n for n, _ in shown], range=[c for _, c in shown])
+    return alt.Color("server:N", title=None, scale=scale, legend=stroke_legend(alt))
