@@ -72,7 +72,9 @@ class Arm:
     verify_tokens: Num = 1.0
     draft_scale: Num = 1.0
     discrepancy: Num = 1.0
-    """Factor on the step for what the model leaves out."""
+    """Factor on the passes for what the model leaves out."""
+    host_discrepancy: Num = 1.0
+    """The same on the host's time: a calibration's spread is of the whole step."""
     prompt_scale: Num = 1.0
     """Factor on what a prompt adds to the step that it rides on: 1 but for a calibration."""
     lengths: Num | None = None
@@ -140,7 +142,8 @@ class Arm:
         )
         draft = step.draft.times(self.draft_scale * self.discrepancy)
         verify = step.verify.times(self.discrepancy)
-        return StepTime(draft + verify + step.host, draft, verify, step.host, tokens, verify_tokens)
+        host = step.host.times(self.host_discrepancy)
+        return StepTime(draft + verify + host, draft, verify, host, tokens, verify_tokens)
 
     def _adapted(self, group: Num, context: Num) -> tuple[Num, Num]:
         """Return how many tokens to verify at this batch, and what they yield.
@@ -212,6 +215,9 @@ def speculative_arm(
     spread = general.discrepancy_measured
     if deployment.assumed_blocks:
         spread = general.discrepancy_assumed
+    discrepancy = constants.factor(
+        spread.value if constants.discrepancy is None else constants.discrepancy, "discrepancy"
+    )
     adaptive = deployment.scenario.speculation.adaptive_verification and np.ndim(k) == 0
     return Arm(
         target=_target(deployment, constants),
@@ -228,9 +234,8 @@ def speculative_arm(
         tokens_per_step=np.take(lengths, np.asarray(k, dtype=int), axis=-1),
         verify_tokens=model.verify_tokens(k),
         draft_scale=constants.value(general.draft_scale.range, "draft_scale"),
-        discrepancy=constants.factor(
-            spread.value if constants.discrepancy is None else constants.discrepancy, "discrepancy"
-        ),
+        discrepancy=discrepancy,
+        host_discrepancy=1.0 if constants.discrepancy is None else discrepancy,
         prompt_scale=constants.scales.get("prompt", 1.0),
         lengths=lengths if adaptive else None,
     )

@@ -14,6 +14,8 @@ from specsim.analysis.constants import Constants
 from specsim.analysis.resolve import Deployment
 from specsim.catalog.calibration import load_rules
 from specsim.catalog.engines import parse_version
+from specsim.catalog.general import load_general
+from specsim.catalog.models import canonical_id
 from specsim.schema.calibration import (
     Calibration,
     CalibrationAcceptance,
@@ -24,6 +26,10 @@ from specsim.schema.scenario import Scenario
 from specsim.schema.speculation import Acceptance
 
 Array = npt.NDArray[np.float64]
+_TRIES = 64
+"""Draws per sample that is kept: the possible ones first."""
+_FAR = 2.0
+"""Lengths beyond this factor of what was measured are another workload."""
 _NOT_OF_THE_MACHINE = frozenset({"acceptance", "decay", "tree"})
 """Families that no measured step time tells: they keep their own spread."""
 
@@ -34,7 +40,9 @@ class Overlay:
 
     calibration: Calibration | None = None
     widening: float = 0.0
-    """Share of the prior's variance that comes back: 0 inside the calibration's scope."""
+    """How far the prior comes back: 0 inside the calibration's scope, 1 where it says nothing."""
+    shipped_spread: float = 0.0
+    """Relative spread of the speedup that is believed without a calibration."""
     fixed: frozenset[str] = frozenset()
     """Parameters that the scenario sets by hand: not calibrated."""
     notes: tuple[str, ...] = ()
@@ -57,7 +65,10 @@ class Overlay:
         """Return best values."""
         if self.calibration is None:
             return Constants()
-        return Constants(scales=self._scales([p.factor for p in self.calibration.parameters]))
+        factors = [
+            float(to_factor(s, x)) for s, x in zip(self._coordinates, self._means(), strict=True)
+        ]
+        return Constants(scales=self._scales(factors))
 
     def sampled(self, n_samples: int, seed: int) -> Constants:
         """Return samples: of the posterior, and of what no calibration tells."""
@@ -65,21 +76,33 @@ class Overlay:
             return Constants(n_samples, seed)
         parameters = self.calibration.parameters
         prior = np.diag([p.prior_sd**2 for p in parameters])
-        drawn = draw_factors(
-            [p.scale for p in parameters],
-            [p.factor for p in parameters],
-            np.array(self.calibration.covariance) + self.widening * prior,
-            n_samples,
-            seed,
-        )
+        kept = 1.0 - self.widening
+        covariance = kept * np.array(self.calibration.covariance) + self.widening * prior
+        drawn = draw_factors(self._coordinates, self._means(), covariance, n_samples, seed)
         return Constants(
             n_samples,
             seed,
             scales=self._scales(drawn[:, :, None]),
             # Outside its scope a calibration no longer answers for the constants that it held.
             varies=None if self.widening else _NOT_OF_THE_MACHINE,
-            discrepancy=None if self.widening else self.calibration.speedup_log_sd,
+            discrepancy=max(self.calibration.speedup_log_sd, self.shipped_spread)
+            if self.widening
+            else self.calibration.speedup_log_sd,
         )
+
+    @property
+    def _coordinates(self) -> list[Scale]:
+        assert self.calibration is not None
+        return [p.scale for p in self.calibration.parameters]
+
+    def _means(self) -> Array:
+        """Return best coordinates, drawn towards the shipped constants outside the scope."""
+        assert self.calibration is not None
+        x = [
+            np.log(p.factor) if p.scale == "log" else p.factor - 1.0
+            for p in self.calibration.parameters
+        ]
+        return np.asarray((1.0 - self.widening) * np.array(x))
 
     def _scales(self, factors: Sequence[float] | Array) -> dict[str, float | Array]:
         assert self.calibration is not None
@@ -93,17 +116,19 @@ def to_factor(scale: Scale, x: Array | float) -> Array:
 
 
 def draw_factors(
-    scales: Sequence[Scale], factors: Sequence[float], covariance: Array, n: int, seed: int
+    scales: Sequence[Scale], means: Array, covariance: Array, n: int, seed: int
 ) -> Array:
     """Draw factors from a Gaussian in the coordinates of the fit: parameters x samples."""
-    means = np.array(
-        [np.log(f) if s == "log" else f - 1.0 for s, f in zip(scales, factors, strict=True)]
-    )
     # The root of a covariance that may be singular, or off by rounding.
     values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     rng = np.random.default_rng([seed, *b"calibration"])
-    drawn = means + rng.standard_normal((n, means.size)) @ root.T
+    drawn = means + rng.standard_normal((_TRIES * n, means.size)) @ root.T
+    # A time below none is no sample. Cutting it to none instead would leave what it is traded
+    # against (a lower bandwidth for a lower host time) behind, and all samples too slow.
+    linear = np.array([s == "linear" for s in scales])
+    possible = np.all(drawn[:, linear] >= -1.0, axis=1)
+    drawn = np.concatenate([drawn[possible], drawn[~possible]])[:n]
     return np.stack([to_factor(s, x) for s, x in zip(scales, drawn.T, strict=True)])
 
 
@@ -118,6 +143,10 @@ def overlay(deployment: Deployment, calibration: Calibration | None) -> Overlay:
     if calibration is None:
         return Overlay()
     fitted, here = calibration.scope, scope_of(deployment)
+    general = load_general()
+    shipped = general.discrepancy_measured
+    if deployment.assumed_blocks:
+        shipped = general.discrepancy_assumed
     widening, notes = 0.0, []
     for name, share in load_rules().scope_widening.items():
         one, other = getattr(fitted, name), getattr(here, name)
@@ -139,7 +168,31 @@ def overlay(deployment: Deployment, calibration: Calibration | None) -> Overlay:
             f"the scenario sets {', '.join(by_hand[n] for n in fixed)} itself: what was "
             f"calibrated as {', '.join(fixed)} is not used"
         )
-    return Overlay(calibration, min(widening, 1.0), frozenset(fixed), tuple(notes))
+    notes += _other_traffic(calibration, deployment.scenario)
+    return Overlay(calibration, min(widening, 1.0), shipped.value, frozenset(fixed), tuple(notes))
+
+
+def _other_traffic(calibration: Calibration, scenario: Scenario) -> list[str]:
+    """Warn of lengths, loads and arrivals that no run was like."""
+    notes = []
+    workload, ran = scenario.workload, calibration.traffic
+    for name, value, known in (
+        ("input_tokens", workload.input_tokens, ran.input_tokens),
+        ("output_tokens", workload.output_tokens, ran.output_tokens),
+    ):
+        if not known[0] / _FAR <= value <= known[1] * _FAR:
+            notes.append(
+                f"{name} {value:g} is far from the calibration's runs ({known[0]:g} to "
+                f"{known[1]:g}): kernels that they hardly used keep the shipped constants"
+            )
+    if ran.lockstep and workload.arrival == "steady" and scenario.load.concurrency is not None:
+        arms = " and ".join(ran.lockstep)
+        notes.append(
+            f"the calibration's runs with speculation {arms} went in lockstep (equal answers, all "
+            "prompts of a round at once), and this predicts a steady stream: TPOT carries other "
+            "requests' prompts and TTFT does not wait for them, so figures differ from the runs'"
+        )
+    return notes
 
 
 def overridden(scenario: Scenario) -> dict[str, str]:
@@ -163,6 +216,17 @@ def scope_of(deployment: Deployment) -> CalibrationScope:
         kv_dtype=deployment.kv_dtype,
         method=scenario.speculation.method,
         drafter=None if deployment.drafter is None else deployment.drafter.id,
+    )
+
+
+def counted_here(scope: CalibrationScope, scenario: Scenario) -> bool:
+    """Whether acceptance was counted for this target, method and drafter."""
+    speculation, target = scenario.speculation, scenario.target.model
+    drafter = speculation.drafter
+    return (
+        scope.method == speculation.method
+        and (canonical_id(target) or target) == scope.model
+        and (drafter is None or (canonical_id(drafter) or drafter) == scope.drafter)
     )
 
 
@@ -190,9 +254,12 @@ def with_counted_acceptance(
         ),
     )
     measured_k = one.num_speculative_tokens
-    acceptance = Acceptance(length=one.length, measured_at_k=measured_k, counts=one.counts)
+    more = {"counts": one.counts, "proposal_rate": one.proposal_rate}
+    # A length counts all steps, those that do not draft too.
+    length = 1.0 + (one.length - 1.0) * (one.proposal_rate or 1.0)
+    acceptance = Acceptance(length=length, measured_at_k=measured_k, **more)
     if one.per_position is not None:
-        acceptance = Acceptance(per_position=one.per_position, counts=one.counts)
+        acceptance = Acceptance(per_position=one.per_position, **more)
     filled = {"acceptance": acceptance, "num_speculative_tokens": k or measured_k}
     speculation = speculation.model_copy(update=filled)
     note = (

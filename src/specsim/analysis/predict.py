@@ -17,7 +17,7 @@ from specsim.analysis.constants import Constants
 from specsim.analysis.crossover import find_crossover, search_loads
 from specsim.analysis.curves import Pair, pair, service_at_rates
 from specsim.analysis.drafting import most_tokens
-from specsim.analysis.overlay import Overlay, overlay, with_counted_acceptance
+from specsim.analysis.overlay import Overlay, counted_here, overlay, with_counted_acceptance
 from specsim.analysis.points import build_points
 from specsim.analysis.resolve import Deployment, resolve
 from specsim.analysis.serving import closed_loop, mean_context, open_loop
@@ -163,7 +163,7 @@ def _prepared(
     if isinstance(calibration, Path | str):
         calibration = load_calibration(calibration)
     said: tuple[str, ...] = ()
-    if calibration is not None and calibration.scope.method == scenario.speculation.method:
+    if calibration is not None and counted_here(calibration.scope, scenario):
         scenario, said = with_counted_acceptance(scenario, calibration.acceptance)
     deployment = resolve(scenario, search=search)
     laid = overlay(deployment, calibration)
@@ -172,6 +172,9 @@ def _prepared(
         defaults=(*deployment.defaults, *said),
         warnings=(*deployment.warnings, *laid.notes),
     )
+    if said and deployment.acceptance is not None:
+        counted = replace(deployment.acceptance, source="counted in the calibration's runs")
+        deployment = replace(deployment, acceptance=counted)
     return deployment, laid
 
 

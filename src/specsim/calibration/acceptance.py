@@ -11,8 +11,12 @@ from specsim.schema.calibration import CalibrationAcceptance
 from specsim.schema.measurement import Measurement
 
 
-def counted_acceptance(rows: Sequence[Measurement]) -> tuple[CalibrationAcceptance, ...]:
+def counted_acceptance(
+    rows: Sequence[Measurement], *, method: str = "none"
+) -> tuple[CalibrationAcceptance, ...]:
     """Pool acceptance by k, weighted by drafts where they were counted.
+
+    Methods that draft on a match only also get the share of steps that drafted.
 
     Rows of a server (a log) count the same drafts as the runs they cover: they are used only
     where no run counted any.
@@ -34,13 +38,15 @@ def counted_acceptance(rows: Sequence[Measurement]) -> tuple[CalibrationAcceptan
             by_k[k].append(row)
     found = []
     for k, together in sorted(by_k.items()):
-        one = _pooled(k, together)
+        one = _pooled(k, together, drafts_on_match=method in ("ngram", "suffix"))
         if one is not None:
             found.append(one)
     return tuple(found)
 
 
-def _pooled(k: int, rows: Sequence[Measurement]) -> CalibrationAcceptance | None:
+def _pooled(
+    k: int, rows: Sequence[Measurement], *, drafts_on_match: bool
+) -> CalibrationAcceptance | None:
     lengths, positions, weights = [], [], []
     for row in rows:
         acceptance = row.acceptance
@@ -64,4 +70,19 @@ def _pooled(k: int, rows: Sequence[Measurement]) -> CalibrationAcceptance | None
         length=length,
         per_position=per_position,
         counts=int(sum(weights)) or None,
+        proposal_rate=_proposal_rate(rows) if drafts_on_match else None,
     )
+
+
+def _proposal_rate(rows: Sequence[Measurement]) -> float | None:
+    """Return drafts per step after the first: steps are answers less what drafts saved."""
+    drafts = steps = 0.0
+    for row in rows:
+        found = row.acceptance
+        if found is None or not found.drafts or found.accepted_tokens is None:
+            continue
+        if not row.completed or row.output_tokens is None:
+            continue
+        drafts += found.drafts
+        steps += row.completed * (row.output_tokens - 1.0) - found.accepted_tokens
+    return min(drafts / steps, 1.0) if drafts > 0 and steps > 0 else None

@@ -46,9 +46,10 @@ class Advisor:
         at = {(r.k, r.load): i for i, r in enumerate(runs)}
         off = np.array([at[0, load] for load in loads])
         on = off if k == 0 else np.array([at[k, load] for load in loads])
-        # The last figure is the throughput as a time: off over on is the speedup.
-        log_speedup = logs[off, -1] - logs[on, -1]
-        target = slopes[off, -1] - slopes[on, -1]
+        # Throughput as a time, off over on, is the speedup; in an open loop the time per token is.
+        figure = 0 if runs[0].is_open else -1
+        log_speedup = logs[off, figure] - logs[on, figure]
+        target = slopes[off, figure] - slopes[on, figure]
         if k == 0:
             what = f"the time per token at {loads[-1]:g}"
             return cls(runs, slopes, fit, slopes[off[-1], 0], 1.0, what)
@@ -149,7 +150,7 @@ def _candidates(model: RunModel, scenario: Scenario) -> tuple[Run, ...]:
                 k=k,
                 load=load,
                 is_open=is_open,
-                held=load,
+                held=None if is_open else load,
                 input_tokens=workload.input_tokens,
                 output_tokens=workload.output_tokens,
                 num_requests=None,

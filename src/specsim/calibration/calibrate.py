@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from specsim._version import __version__
-from specsim.analysis.overlay import scope_of, with_counted_acceptance
+from specsim.analysis.curves import pair
+from specsim.analysis.overlay import overlay, scope_of, with_counted_acceptance
 from specsim.analysis.predict import kv_result
 from specsim.analysis.resolve import Deployment
 from specsim.calibration.acceptance import counted_acceptance
 from specsim.calibration.advise import Advisor
 from specsim.calibration.fit import Fit, fit
-from specsim.calibration.held_out import held_out
+from specsim.calibration.held_out import held_out, runs_per_speedup
 from specsim.calibration.left_out import LeftOutFits, leave_one_load_out, time_errors
 from specsim.calibration.model import Predicted, RunModel
 from specsim.calibration.parameters import fit_parameters
@@ -29,15 +32,18 @@ from specsim.measure.read import read_measurements
 from specsim.schema.calibration import (
     Calibration,
     CalibrationReport,
+    CalibrationTraffic,
     Correlation,
     Doubt,
     FitRow,
+    FitSpeedup,
     FittedParameter,
     FittedRun,
+    HeldOutCrossover,
     ParameterReport,
 )
 from specsim.schema.measurement import Measurement, Measurements
-from specsim.schema.scenario import Scenario
+from specsim.schema.scenario import Load, Scenario
 from specsim.units import MILLI
 
 Array = npt.NDArray[np.float64]
@@ -45,7 +51,9 @@ _N_SAMPLES, _SEED = 256, 20260710
 _Z975, _Z90 = 1.959963984540054, 1.2815515655446004
 _STRONG = 0.8
 _OTHER_CACHE = 0.05
-_NO_FIT = 0.25
+_POOR = 0.12
+"""Error of left-out speedups beyond which a calibration says the direction at best."""
+_NO_FIT = 0.15
 """Scatter about the fit beyond which it explains nothing."""
 _OUTLIER = 0.6
 """Weight that the robust loss leaves a run, below which it is named."""
@@ -87,9 +95,9 @@ def calibrate(
     if not isinstance(measurements, Measurements):
         measurements = read_measurements(measurements)
     rows, doubts, warnings = matching_rows(measurements.rows, scenario, search=search)
-    counted = counted_acceptance(rows)
+    counted = counted_acceptance(rows, method=scenario.speculation.method)
     scenario, _ = with_counted_acceptance(scenario, counted)
-    every, more = usable_runs(rows, scenario)
+    every, more = usable_runs(rows, scenario, left_out=doubts)
     whole = RunModel(every, scenario, search=search)
     kept = _kept(every, hold_out, hold_out_k)
     unseen = [i for i in range(len(every)) if i not in kept]
@@ -103,11 +111,6 @@ def calibrate(
     reports = tuple(
         _parameter_report(best, i, advisor.would_tell(p.name)) for i, p in enumerate(parameters)
     )
-    general = load_general()
-    shipped = general.discrepancy_measured
-    if deployments[0].assumed_blocks:
-        shipped = general.discrepancy_assumed
-    spread = left.errors.speedup_log_sd
     calibration = Calibration(
         created=dt.date.today(),
         specsim=__version__,
@@ -115,18 +118,21 @@ def calibrate(
         parameters=tuple(_fitted(best, i) for i in range(len(parameters))),
         covariance=tuple(tuple(float(v) for v in row) for row in best.covariance),
         run_log_sd=best.run_sd,
-        speedup_log_sd=shipped.value
-        if spread is None
-        else max(spread, load_rules().least_speedup_sd),
+        speedup_log_sd=_speedup_spread(model, best, left, deployments[0]),
+        traffic=_traffic(model),
         acceptance=counted,
         left_out=left.errors,
         runs=tuple(_fitted_run(r) for r in runs),
     )
+    speedups, crossovers = _speedups(model, best, calibration, scenario, search)
     return CalibrationReport(
         calibration=calibration,
         parameters=reports,
         correlations=_correlations(best),
         rows=_rows(model, best, left, range(len(runs))),
+        speedups=speedups,
+        crossovers=crossovers,
+        verdict=_verdict(best, left),
         held_out=held_out(whole, best, unseen, lambda members: _rows(whole, best, None, members))
         if unseen
         else None,
@@ -138,6 +144,88 @@ def calibrate(
             *_no_fit(best),
             *_other_cache(rows, scenario, search),
         ),
+    )
+
+
+def _speedup_spread(model: RunModel, best: Fit, left: LeftOutFits, deployment: Deployment) -> float:
+    """Return the spread of a speedup about its prediction: of left-out loads, less their noise."""
+    rules, general = load_rules(), load_general()
+    found = left.errors.speedup_log_sd
+    if found is None:
+        shipped = general.discrepancy_measured
+        if deployment.assumed_blocks:
+            shipped = general.discrepancy_assumed
+        return shipped.value
+    noise = best.run_sd**2 * runs_per_speedup(model)
+    return float(np.sqrt(max(found**2 - noise, rules.least_speedup_sd**2)))
+
+
+def _traffic(model: RunModel) -> CalibrationTraffic:
+    inputs = [r.input_tokens for r in model.runs]
+    outputs = [r.output_tokens for r in model.runs]
+    arms: tuple[Literal["off", "on"], ...] = ("off", "on")
+    lockstep = tuple(
+        arm
+        for arm in arms
+        if any(
+            r.arm == arm and r.load > 1 and share >= 1.0
+            for r, share in zip(model.runs, model.burst_share, strict=True)
+        )
+    )
+    return CalibrationTraffic(
+        input_tokens=(min(inputs), max(inputs)),
+        output_tokens=(min(outputs), max(outputs)),
+        lockstep=lockstep,
+    )
+
+
+def _speedups(
+    model: RunModel, best: Fit, calibration: Calibration, scenario: Scenario, search: Sequence[Path]
+) -> tuple[tuple[FitSpeedup, ...], tuple[HeldOutCrossover, ...]]:
+    """Return speedups of the runs: measured, fitted, and as `predict` would say them."""
+    seen = held_out(model, best, range(len(model.runs)), lambda members: ())
+    predicted: dict[int, dict[float, float]] = {}
+    for k in sorted({s.num_speculative_tokens for s in seen.speedups}):
+        deployment = model.deployment(k)
+        loads = np.array(sorted({s.load for s in seen.speedups if s.num_speculative_tokens == k}))
+        is_open = all(r.is_open for r in model.runs)
+        load = Load(request_rate=tuple(loads)) if is_open else Load(concurrency=tuple(loads))
+        asked = deployment.scenario.model_copy(update={"load": load})
+        constants = overlay(deployment, calibration).point()
+        found = pair(replace(deployment, scenario=asked), constants).speedup(loads)
+        predicted[k] = dict(zip(loads.tolist(), found.tolist(), strict=True))
+    rows = tuple(
+        FitSpeedup(
+            s.num_speculative_tokens,
+            s.load,
+            s.measured,
+            s.predicted,
+            predicted[s.num_speculative_tokens].get(s.load),
+        )
+        for s in seen.speedups
+    )
+    return rows, seen.crossovers
+
+
+def _verdict(best: Fit, left: LeftOutFits) -> str:
+    """Say in a sentence whether to trust the calibration."""
+    scatter = 100.0 * best.run_sd
+    if best.run_sd >= _NO_FIT:
+        return (
+            f"do not use it: runs are off the fit by {scatter:.0f} %, so that the model does not "
+            "explain them within what factors may be"
+        )
+    error = left.errors.speedup_log_sd
+    if error is None:
+        return "not tested: measure three loads or more in both arms, low and high"
+    if error >= _POOR:
+        return (
+            f"poor: speedups at loads that it did not see are off by {100 * error:.0f} % (root "
+            "mean square); use it for the direction only"
+        )
+    return (
+        f"speedups between the measured loads are good to about {100 * error:.0f} % (root mean "
+        f"square at loads left out); runs scatter {scatter:.0f} %"
     )
 
 
@@ -185,6 +273,9 @@ def _parameter_report(fitted: Fit, i: int, would_tell: str) -> ParameterReport:
         prior_low=prior[0],
         prior_high=prior[1],
         identifiable=known,
+        at_most=parameter.value * one.high
+        if fitted.limited[i] and parameter.value is not None
+        else None,
         at_bound=one.at_bound,
         would_tell=would_tell,
     )
@@ -336,9 +427,8 @@ def _no_fit(best: Fit) -> tuple[str, ...]:
     if best.run_sd < _NO_FIT:
         return ()
     return (
-        f"runs are off the fit by {100 * best.run_sd:.0f} % on average, within what factors may "
-        "be: they are not of this deployment, or something is at work that the model lacks; check "
-        "model, device, dtypes and lengths of the scenario",
+        "the runs are not of this deployment, or something is at work that the model lacks: check "
+        "model, device, dtypes, lengths and k of the scenario",
     )
 
 

@@ -19,7 +19,10 @@ from specsim.catalog.calibration import load_rules
 Array = npt.NDArray[np.float64]
 _STEP = 1e-4
 """Of the prior's spread, for derivatives: small, yet large against rounding."""
-_PASSES = 3
+_Z975 = 1.959963984540054
+_UNSERVED_S = 100.0
+_EXPECTED = 4.0
+"""Runs that the expected scatter counts for, against what the fit leaves."""
 _CLEARLY = 2.0
 """Spreads of the prior beyond which a factor was moved by the runs, however wide it is left."""
 _AT_BOUND = 1e-3
@@ -49,7 +52,17 @@ class Fit:
         """Which factors the runs tell: much narrower than the prior, or clearly off it."""
         prior = np.array([p.prior_sd for p in self.parameters])
         narrow = self.sd < load_rules().identified_below * prior
-        return np.asarray(narrow | (np.abs(self.x) > _CLEARLY * prior))
+        told = narrow | (np.abs(self.x) > _CLEARLY * prior)
+        # A host time that may as well be none has an upper limit and no value.
+        linear = np.array([p.spec.scale == "linear" for p in self.parameters])
+        return np.asarray(told & ~(linear & (self.x - _Z975 * self.sd <= -1.0)))
+
+    @property
+    def limited(self) -> npt.NDArray[np.bool_]:
+        """Which factors the runs do not tell, but bound from above."""
+        prior = np.array([p.prior_sd for p in self.parameters])
+        narrow = self.sd < load_rules().identified_below * prior
+        return np.asarray(narrow & ~self.identifiable)
 
     @property
     def at_bound(self) -> npt.NDArray[np.bool_]:
@@ -65,7 +78,7 @@ class Fit:
     def samples(self, n: int, seed: int) -> dict[str, Array]:
         """Draw factors from the posterior (Gaussian in the coordinates)."""
         scales = [p.spec.scale for p in self.parameters]
-        drawn = draw_factors(scales, list(self.factors().values()), self.covariance, n, seed)
+        drawn = draw_factors(scales, self.x, self.covariance, n, seed)
         return {p.name: f for p, f in zip(self.parameters, drawn, strict=True)}
 
 
@@ -99,7 +112,8 @@ def log_times(predicted: Predicted, data: Data) -> Array:
     """Return predicted logs in the order of the data; throughput as its inverse, a time."""
     columns = []
     for i, name in zip(data.run, data.metric, strict=True):
-        log = np.log(predicted.of(name)[:, i])
+        # Where a trial cannot serve the rate at all, it is far off, and not without a value.
+        log = np.log(np.nan_to_num(predicted.of(name)[:, i], nan=_UNSERVED_S))
         columns.append(-log if name == "output_tok_s" else log)
     return np.stack(columns, axis=1)
 
@@ -149,10 +163,10 @@ def fit(model: RunModel, parameters: Sequence[Parameter], *, start: Array | None
     Notes
     -----
     Minimises sum of soft_l1(log(measured / predicted) / sd) over figures plus the prior's squares,
-    by `scipy.optimize.least_squares` within bounds. The scatter sd of a run starts from repeats
-    and is what the fit then leaves, whichever is larger. The covariance is the inverse of the
-    Gauss-Newton Hessian, prior included, so that what the runs do not tell keeps the prior's
-    spread (docs/calibration.md).
+    by `scipy.optimize.least_squares` within bounds. The scatter sd of a run is that of repeats, or
+    a default. The covariance is the inverse of the Gauss-Newton Hessian, prior included, at the
+    scatter that the fit leaves if that is larger, so that what the runs do not tell keeps the
+    prior's spread (docs/calibration.md).
     """
     from scipy.optimize import least_squares
 
@@ -187,27 +201,25 @@ def fit(model: RunModel, parameters: Sequence[Parameter], *, start: Array | None
         return rho
 
     loss: Any = soft_for_data  # the stubs know no loss that keeps the shape of its argument
-    soft_mean, soft_square = _soft_means(float(np.mean(data.share)))
     x = np.zeros(n) if start is None else np.clip(start, low, high)
-    for _ in range(_PASSES):
-        found = least_squares(
-            residuals, x, jac=jacobian, bounds=(low, high), loss=loss, x_scale=prior_sd
-        )
-        x = found.x
-        misfit = logs_at(x[None, :])[0] - data.log_s
-        soft = 1.0 / np.sqrt(1.0 + (misfit * weight()) ** 2)
-        slopes = jacobian(x)
-        # The robust loss counts a far point for less, in the fit and in what the fit knows.
-        kept = np.minimum(soft / soft_mean, 1.0)
-        weighted = slopes * np.concatenate([np.sqrt(kept), np.ones(n)])[:, None]
-        covariance = np.linalg.inv(weighted.T @ weighted)
-        told = float(np.sum(1.0 - np.diag(covariance) / prior_sd**2))
-        free = max(len(model.runs) - told, 1.0)
-        left = float(np.sqrt(np.sum(soft * data.share * misfit**2) / soft_square / free))
-        wanted = max(left, repeats or 0.0, rules.least_run_sd)
-        if abs(wanted - run_sd) < 0.02 * run_sd:
-            break
-        run_sd = wanted
+    x = least_squares(residuals, x, jac=jacobian, bounds=(low, high), loss=loss, x_scale=prior_sd).x
+    misfit = logs_at(x[None, :])[0] - data.log_s
+    soft = 1.0 / np.sqrt(1.0 + (misfit * weight()) ** 2)
+    soft_mean, soft_square = _soft_means(float(np.mean(data.share)))
+    # The robust loss counts a far point for less, in the fit and in what the fit knows.
+    kept = np.minimum(soft / soft_mean, 1.0)
+    slopes = log_slopes(model, parameters, x, data)
+    information = (slopes * (kept * data.share)[:, None]).T @ slopes
+    prior = np.diag(1.0 / prior_sd**2)
+    told = float(n - np.trace(np.linalg.solve(information / run_sd**2 + prior, prior)))
+    free = max(len(model.runs) - told, 0.0)
+    squares = float(np.sum(soft * data.share * misfit**2)) / soft_square
+    # Few runs fit by chance: what they leave is averaged with what was expected.
+    left = float(np.sqrt((_EXPECTED * run_sd**2 + squares) / (_EXPECTED + free)))
+    # What the fit leaves widens what it knows. It does not weaken the runs against the prior:
+    # a misfit is no noise, and a fit that believes less after every look ends at the prior.
+    run_sd = max(left, run_sd)
+    covariance = np.linalg.inv(information / run_sd**2 + prior)
     return Fit(
         parameters=tuple(parameters),
         x=x,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -41,14 +42,14 @@ def held_out(
     tpot, served = time_errors(model, model.predict(fitted.factors()))
     errors: list[float] = []
     speedups: list[HeldOutSpeedup] = []
-    kept_out = {(model.runs[i].k, model.runs[i].load) for i in members}
-    for load in sorted({load for _, load in kept_out}):
-        at = [i for i, r in enumerate(model.runs) if r.load == load]
+    kept_out = {(model.runs[i].k, model.runs[i].is_open, model.runs[i].load) for i in members}
+    for is_open, load in sorted({(is_open, load) for _, is_open, load in kept_out}):
+        at = [i for i, r in enumerate(model.runs) if (r.is_open, r.load) == (is_open, load)]
         for k, error in speedup_errors(model, tpot, served, at).items():
-            if (k, load) in kept_out or (0, load) in kept_out:
+            if (k, is_open, load) in kept_out or (0, is_open, load) in kept_out:
                 measured = math.exp(_measured(model, at)[k])
                 errors.append(error)
-                speedups.append(HeldOutSpeedup(k, load, measured, measured * math.exp(error)))
+                speedups.append(HeldOutSpeedup(k, load, measured, measured * math.exp(-error)))
     scatter = repeat_sd(model.runs)
     return HeldOut(
         loads=tuple(sorted({model.runs[i].load for i in members})),
@@ -59,10 +60,20 @@ def held_out(
         ),
         speedup_median_pct=median_pct(errors),
         run_scatter_pct=None if scatter is None else 100.0 * scatter,
-        speedup_scatter_pct=None if scatter is None else 100.0 * math.sqrt(2.0) * scatter,
+        speedup_scatter_pct=None
+        if scatter is None
+        else 100.0 * scatter * math.sqrt(runs_per_speedup(model)),
         speedups=tuple(speedups),
         crossovers=_crossovers(model, tpot, served),
     )
+
+
+def runs_per_speedup(model: RunModel) -> float:
+    """Return 1 / n off + 1 / n on: how the scatter of runs adds up in a speedup of their means."""
+    counts = Counter((r.k, r.is_open, r.load) for r in model.runs)
+    off = [n for (k, _, _), n in counts.items() if k == 0]
+    on = [n for (k, _, _), n in counts.items() if k]
+    return float(sum(1.0 / np.mean(n) for n in (off, on) if n))
 
 
 def _measured(model: RunModel, members: Sequence[int]) -> dict[int, float]:
@@ -78,11 +89,11 @@ def _measured(model: RunModel, members: Sequence[int]) -> dict[int, float]:
 def _crossovers(model: RunModel, tpot: Array, served: Array) -> tuple[HeldOutCrossover, ...]:
     """Return where both curves cross 1 on the measured ladder."""
     curves: dict[int, list[tuple[float, float, float]]] = {}
-    for load in sorted({r.load for r in model.runs}):
-        at = [i for i, r in enumerate(model.runs) if r.load == load]
+    for is_open, load in sorted({(r.is_open, r.load) for r in model.runs}):
+        at = [i for i, r in enumerate(model.runs) if (r.is_open, r.load) == (is_open, load)]
         measured = _measured(model, at)
         for k, error in speedup_errors(model, tpot, served, at).items():
-            curves.setdefault(k, []).append((load, measured[k], measured[k] + error))
+            curves.setdefault(k, []).append((load, measured[k], measured[k] - error))
     found = []
     for k, curve in sorted(curves.items()):
         loads, measured_logs, predicted_logs = np.array(curve).T

@@ -89,8 +89,9 @@ def speedup_errors(
 ) -> dict[int, float]:
     """Return log errors of the speedup at one load, by k: repeats averaged, then on against off.
 
-    Throughput where it was measured, else time per token (definitions.md section 3). Predicted
-    over measured; given logs of times instead of errors, it is the log speedup itself.
+    Throughput where it was measured, else time per token (definitions.md section 3). Like
+    `time_errors` it is measured over predicted; given logs of times instead of errors, it is the
+    log speedup itself.
     """
     for errors in (served, tpot):
         by_k = {

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,8 @@ from specsim.schema.scenario import Scenario, Workload
 from specsim.schema.speculation import Acceptance, Speculation
 
 Array = npt.NDArray[np.float64]
+_Figures: TypeAlias = tuple[Array, Array, Array, Array]
+"""Time per token, step, time to first token, tokens per second."""
 METRICS = ("tpot_s", "step_s", "output_tok_s")
 _SAME_LENGTH = 0.02
 """Runs whose lengths differ by less are of one workload."""
@@ -158,7 +161,7 @@ class RunModel:
             is_on=runs[0].arm == "on",
             is_open=runs[0].is_open,
             loads=np.array([r.load for r in runs]),
-            held=np.array([r.held for r in runs]),
+            held=np.array([np.nan if r.held is None else r.held for r in runs]),
             num_requests=np.array([r.num_requests or r.load for r in runs]),
             tokens_per_step=np.array([r.tokens_per_step or 1.0 for r in runs]),
         )
@@ -167,7 +170,8 @@ class RunModel:
         """Tell runs in lockstep by their times to first token, before anything is fitted.
 
         Runs of one arm and workload are alike in this. How long one prompt takes is not known yet,
-        so that what counts is how the times grow with the load, not their size.
+        so that what counts, at three loads or more, is how the times grow with the load. Beyond
+        what one step takes of prompts, groups of requests drift apart and none is in lockstep.
         """
         ttft_s = np.array([np.nan if r.ttft_s is None else r.ttft_s for r in self.runs])
         shares = self.burst_share
@@ -176,20 +180,26 @@ class RunModel:
         lockstep = self.predict({}).ttft_s[0]
         found = shares.copy()
         for group in self._groups:
-            members = np.array(group.members)
-            most, _ = largest_batch(_arm(group, Constants()), group.workload)
-            # Waiting for a slot hides what prompts do to each other.
-            told = np.isfinite(ttft_s[members]) & (group.loads <= np.max(most))
-            at = members[told]
             if group.is_open:
                 continue
+            arm = _arm(group, Constants())
+            members = np.array(group.members)
+            most, _ = largest_batch(arm, group.workload)
+            # Waiting for a slot hides what prompts do to each other.
+            one_step = group.loads * max(arm.prefill_tokens, 1.0) <= arm.max_num_batched_tokens
+            can = one_step & (group.loads <= np.max(most))
+            at = members[can & np.isfinite(ttft_s[members])]
             if not np.any(lockstep[at] > _TOLD_APART * mixed[at]):
                 together = self._scenario.workload.arrival == "burst"
             else:
-                misfit = [_spread(np.log(ttft_s[at] / one[at])) for one in (mixed, lockstep)]
+                n_loads = len({self.runs[i].load for i in at})
+                misfit = [
+                    _spread(np.log(ttft_s[at] / one[at]), about_mean=n_loads > 2)
+                    for one in (mixed, lockstep)
+                ]
                 together = misfit[1] < misfit[0]
             if together:
-                found[members] = 1.0
+                found[members[can]] = 1.0
         return found
 
 
@@ -207,9 +217,9 @@ def _at_other_k(speculation: Speculation) -> Acceptance:
     return given
 
 
-def _spread(residuals: Array) -> float:
-    """Return the squares that are left of residuals, about their mean where there are several."""
-    centre = float(np.mean(residuals)) if residuals.size > 2 else 0.0
+def _spread(residuals: Array, *, about_mean: bool) -> float:
+    """Return the sum of squares of residuals, about zero or about their mean."""
+    centre = float(np.mean(residuals)) if about_mean else 0.0
     return float(np.sum((residuals - centre) ** 2))
 
 
@@ -220,10 +230,8 @@ def _arm(group: _Group, constants: Constants) -> Arm:
     return arm.with_acceptance(tokens_per_step=group.tokens_per_step)
 
 
-def _figures(
-    group: _Group, constants: Constants, burst_share: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Return TPOT, step, TTFT and tokens per second of a group's runs."""
+def _figures(group: _Group, constants: Constants, burst_share: Array) -> _Figures:
+    """Return the figures of a group's runs."""
     arm = _arm(group, constants)
     if group.is_open:
         return _open_figures(arm, group)
@@ -235,6 +243,8 @@ def _figures(
     # In lockstep the last wave may be a part of one; else the burst is the first wave alone.
     requests = np.where(burst_share >= 1.0, group.num_requests, group.loads)
     burst = _as_figures(closed_loop(arm, once, group.loads, num_requests=requests))
+    wave = _as_figures(closed_loop(arm, once, group.loads, num_requests=group.loads))
+    burst = (_decoding_per_token(wave, group, burst[0]), *burst[1:])
     tpot, step, ttft = (
         burst_share * b + (1.0 - burst_share) * s
         for b, s in zip(burst[:3], steady[:3], strict=True)
@@ -243,19 +253,48 @@ def _figures(
     return tpot, step, ttft, served
 
 
-def _open_figures(arm: Arm, group: _Group) -> tuple[Array, Array, Array, Array]:
-    """Return the figures of an open loop, whose curves have an axis of their own: run by run."""
-    columns = []
-    for i in range(group.loads.size):
-        one = arm.with_acceptance(tokens_per_step=group.tokens_per_step[i]) if arm.plan else arm
-        rate = group.loads[i : i + 1]
-        columns.append(_as_figures(service_at_rates(one, group.workload, rate)[0]))
-    tpot, step, ttft, served = (np.concatenate(np.broadcast_arrays(*c), axis=-1)
-                                for c in zip(*columns, strict=True))  # fmt: skip
+def _decoding_per_token(wave: _Figures, group: _Group, bare: Array) -> Array:
+    """Return the time per token of a wave whose prompts take several steps.
+
+    Those of later steps ride on the decoding of earlier requests: what a request waits after its
+    first token is the wave less its time to first token.
+    """
+    tokens = group.workload.output_tokens
+    if tokens <= 1.0:
+        return bare
+    wave_s = group.loads * tokens / wave[3]
+    return np.maximum(bare, (wave_s - wave[2]) / (tokens - 1.0))
+
+
+def _open_figures(arm: Arm, group: _Group) -> _Figures:
+    """Return the figures of an open loop.
+
+    Where a run says how many requests it held, that is the batch; else the rate gives it, from
+    curves that have an axis of their own, so that runs are read one by one.
+    """
+    held = np.maximum(np.nan_to_num(group.held, nan=1.0), 1.0)
+    stream = group.workload.model_copy(update={"arrival": "steady"})
+    figures = [_as_figures(closed_loop(arm, stream, held))]
+    if np.any(np.isnan(group.held)):
+        columns = []
+        for i in range(group.loads.size):
+            tokens = group.tokens_per_step[i]
+            one = arm.with_acceptance(tokens_per_step=tokens) if arm.plan else arm
+            rate = group.loads[i : i + 1]
+            columns.append(_as_figures(service_at_rates(one, group.workload, rate)[0]))
+        joined = [
+            np.concatenate(np.broadcast_arrays(*c), axis=-1) for c in zip(*columns, strict=True)
+        ]
+        figures.append((joined[0], joined[1], joined[2], joined[3]))
+    by_held, by_rate = figures[0], figures[-1]
+    tpot, step, ttft, served = (
+        np.where(np.isnan(group.held), rate, batch)
+        for batch, rate in zip(by_held, by_rate, strict=True)
+    )
     return tpot, step, ttft, served
 
 
-def _as_figures(service: Service) -> tuple[Array, Array, Array, Array]:
+def _as_figures(service: Service) -> _Figures:
     return (
         np.asarray(service.tpot_s),
         np.asarray(service.itl_s),

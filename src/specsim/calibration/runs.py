@@ -35,8 +35,9 @@ class Run:
     load: float
     """Concurrency, or arrivals per second."""
     is_open: bool
-    held: float
-    """Requests in flight that the run really held (Little's law); the concurrency if unknown."""
+    held: float | None
+    """Requests in flight that the run really held (Little's law). Closed loop: the concurrency
+    where it is not known. Open loop: None."""
     input_tokens: float
     output_tokens: float
     num_requests: float | None
@@ -57,9 +58,14 @@ class Run:
 
 
 def usable_runs(
-    rows: Sequence[Measurement], scenario: Scenario
+    rows: Sequence[Measurement], scenario: Scenario, *, left_out: Sequence[Doubt] = ()
 ) -> tuple[tuple[Run, ...], tuple[Doubt, ...]]:
     """Sort rows into runs for the fit and doubts about them.
+
+    Parameters
+    ----------
+    left_out : sequence of Doubt
+        Rows that were left out before, for the message where none remains.
 
     Raises
     ------
@@ -76,14 +82,15 @@ def usable_runs(
             continue
         run, some = found
         runs.append(run)
-        doubts += [Doubt(row.source, True, reason) for reason in some]
+        doubts += [Doubt(row.source, True, reason) for reason in (*some, *row.warnings)]
     doubts += _different_builds(runs)
     if not runs:
+        doubts += left_out
         reasons = Counter(d.reason for d in doubts if not d.used)
         why = f": {reasons.most_common(1)[0][0]}" if reasons else ""
         raise CalibrationError(
-            f"none of the {len(rows)} rows read can be fitted{why}; give runs with a load, an arm "
-            "and a time per token or a throughput (see docs/calibration.md)"
+            f"none of the {len(rows) + len(left_out)} rows read can be fitted{why}; give runs with "
+            "a load, an arm and a time per token or a throughput (see docs/calibration.md)"
         )
     return tuple(runs), tuple(doubts)
 
@@ -125,10 +132,19 @@ def _run(row: Measurement, scenario: Scenario) -> tuple[Run, list[str]] | str:
     gap = None if row.itl_ms is None else row.itl_ms.mean
     if tpot is None and gap is not None and row.itl_of == "token":
         tpot, gap = gap, None
-    tokens = _tokens_per_step(row, tpot, gap) if speculates else None
+    tokens = _tokens_per_step(row, tpot, gap, int(k or 0)) if speculates else None
     if speculates and tokens is None:
-        return "nothing says how many tokens a step yields: no acceptance and no gap between steps"
-    held = _held(row, load, output, tpot) if not is_open else load
+        given = scenario.speculation.acceptance
+        if given is None or given.length is None:
+            return (
+                "nothing says how many tokens a step yields: no acceptance counted, no gap between "
+                "steps, and no acceptance length in the scenario"
+            )
+        tokens = min(given.length, int(k or 0) + 1.0)
+        some.append(f"counted no acceptance: {tokens:g} tokens per step are the scenario's")
+    held = _held(row, output, tpot)
+    if not is_open:
+        held = float(load) if held is None else min(held, float(load))
     served = None if is_open else row.output_tok_s
     rounds = math.inf if row.completed is None else row.completed / load
     if not is_open and rounds < _LEAST_ROUNDS and load > 1:
@@ -137,7 +153,7 @@ def _run(row: Measurement, scenario: Scenario) -> tuple[Run, list[str]] | str:
             "its throughput is left out"
         )
         served = None
-    elif held < _LEAST_HELD * load:
+    elif not is_open and held is not None and held < _LEAST_HELD * load:
         some.append(f"held {held:.3g} requests in flight of {load:g}: the client did not keep up")
         served = None
     run = Run(
@@ -166,7 +182,9 @@ def _seconds(value_ms: float | None) -> float | None:
     return value_ms / 1e3 if value_ms is not None and value_ms > 0 else None
 
 
-def _tokens_per_step(row: Measurement, tpot: float | None, gap: float | None) -> float | None:
+def _tokens_per_step(
+    row: Measurement, tpot: float | None, gap: float | None, k: int
+) -> float | None:
     """Return tokens per step over all steps.
 
     The gap between steps over the time per token is what the requests really got: it counts
@@ -174,21 +192,33 @@ def _tokens_per_step(row: Measurement, tpot: float | None, gap: float | None) ->
     Acceptance alone overstates it a little at short answers.
     """
     counted = None if row.acceptance is None else row.acceptance.acceptance_length
+    if row.method in ("ngram", "suffix"):
+        counted = _over_all_steps(row)
     if tpot and gap and row.itl_of == "step":
         ratio = gap / tpot
         if ratio >= 1.0 and (counted is None or ratio <= 1.25 * counted):
-            return ratio
+            return min(ratio, k + 1.0)
     return counted
 
 
-def _held(row: Measurement, load: float, output: float, tpot: float | None) -> float:
-    """Return requests in flight by Little's law: a run's ramp and drain lower it."""
+def _over_all_steps(row: Measurement) -> float | None:
+    """Return tokens per step of a method that drafts on a match only: by what drafts saved."""
+    found = row.acceptance
+    if found is None or found.accepted_tokens is None or not row.completed or not row.output_tokens:
+        return None
+    decoded = row.completed * (row.output_tokens - 1.0)
+    steps = decoded - found.accepted_tokens
+    return decoded / steps if steps > 0 else None
+
+
+def _held(row: Measurement, output: float, tpot: float | None) -> float | None:
+    """Return requests in flight by Little's law; None where the run does not say enough."""
     e2e = None if row.e2e_ms is None else row.e2e_ms.mean
     if e2e is None and row.ttft_ms is not None and row.ttft_ms.mean is not None and tpot:
         e2e = row.ttft_ms.mean + (output - 1.0) * tpot
     if e2e is None or not row.duration_s or not row.completed:
-        return float(load)
-    return float(min(row.completed * e2e / 1e3 / row.duration_s, load))
+        return None
+    return float(row.completed * e2e / 1e3 / row.duration_s)
 
 
 def _different_builds(runs: Sequence[Run]) -> list[Doubt]:

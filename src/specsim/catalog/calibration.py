@@ -29,7 +29,10 @@ def load_calibration(path: Path | str) -> Calibration:
         It is something else, or broken: one line that names the key.
     """
     path = Path(path)
-    data = read_mapping(path)
+    try:
+        data = read_mapping(path)
+    except InputError as error:
+        raise InputError(f"{error}; expected a file of `specsim calibrate`") from error
     if "specsim_calibration" not in data:
         raise InputError(
             f"{path}: is no calibration; make one with `specsim calibrate SCENARIO --measurements "

@@ -20,6 +20,8 @@ from specsim.schema.measurement import Skipped
 _UNTOLD = "not told"
 _MOST_SKIPPED = 8
 _FAR_PCT = 10.0
+_WORTH_A_RUN = 0.9
+"""Share of an interval that a run must leave at most to be worth it."""
 
 
 def report(
@@ -37,6 +39,7 @@ def report(
             _factors(screen, found),
             _untold(screen, found),
             _errors(screen, found),
+            _speedups(screen, found),
             _held_out(screen, found.held_out),
             _residuals(screen, found.rows),
             _plot(screen, found.rows),
@@ -88,14 +91,16 @@ def _factors(screen: Screen, found: CalibrationReport) -> list[str]:
     ]
     lines = [screen.paint("FITTED", "strong") + "  factor on the shipped constant, 1 as shipped"]
     lines += table(screen, key, columns)
+    told = {p.name for p in rows if p.identifiable}
     for pair in found.correlations:
-        lines += wrapped(
-            screen,
-            f"{pair.one} and {pair.other} are told together, hardly apart: correlation "
-            f"{pair.correlation:+.2f}",
-        )
+        if {pair.one, pair.other} <= told:
+            lines += wrapped(
+                screen,
+                f"{pair.one} and {pair.other} are told together, hardly apart: correlation "
+                f"{pair.correlation:+.2f}",
+            )
     for parameter in rows:
-        if parameter.at_bound:
+        if parameter.at_bound and parameter.identifiable:
             lines += wrapped(
                 screen,
                 f"{parameter.name} stands at the limit of what is allowed: no interval; something "
@@ -130,23 +135,35 @@ def _constant(parameter: ParameterReport) -> str:
 
 def _untold(screen: Screen, found: CalibrationReport) -> list[str]:
     """Say of every factor that the runs leave open which run would tell it."""
-    entries = []
+    by_tail: dict[str, list[str]] = {}
     for parameter in found.parameters:
         if parameter.identifiable:
             continue
+        name = f"{parameter.name} ({parameter.description})"
+        if parameter.at_most is not None:
+            name += f": at most {figure(parameter.at_most, 2)} {parameter.unit}"
+        tangled = [
+            c.other if c.one == parameter.name else c.one
+            for c in found.correlations
+            if parameter.name in (c.one, c.other)
+        ]
+        if tangled:
+            name += f", hardly told apart from {' and '.join(tangled)}"
         run = parameter.would_tell
-        tell = f"a run at {run} would tell most" if run else "no single run would tell it"
-        entries.append(
-            f"{parameter.name} ({parameter.description}): left open, the prior around the shipped "
-            f"value decides; {tell}"
-        )
-    return notes(screen, "NOT TOLD BY THESE RUNS", entries)
+        tail = f"a run at {run} would tell most" if run else "no single run would tell"
+        by_tail.setdefault(tail, []).append(name)
+    entries = [f"{'; '.join(names)}: {tail}" for tail, names in by_tail.items()]
+    lines = notes(screen, "NOT TOLD BY THESE RUNS", entries)
+    if lines:
+        text = "left open, the prior around the shipped value decides"
+        lines[0] += "  " + text
+    return lines
 
 
 def _errors(screen: Screen, found: CalibrationReport) -> list[str]:
     calibration = found.calibration
     left = calibration.left_out
-    lines = [screen.paint("HOW GOOD", "strong")]
+    lines = [screen.paint("HOW GOOD", "strong"), *wrapped(screen, found.verdict)]
     scatter = f"runs scatter {100 * calibration.run_log_sd:.1f} % about the fit"
     if not left.loads:
         text = f"{scatter}; fewer than three loads: none can be left out to test the fit"
@@ -165,6 +182,33 @@ def _errors(screen: Screen, found: CalibrationReport) -> list[str]:
         f"{', '.join(figures)}; {scatter}"
     )
     return [*lines, *wrapped(screen, text)]
+
+
+def _speedups(screen: Screen, found: CalibrationReport) -> list[str]:
+    """Return what the runs and the fit say of speculation itself."""
+    if not found.speedups:
+        return []
+    rows = sorted(found.speedups, key=lambda s: (s.num_speculative_tokens, s.load))
+    key = column("k", ("",), rows, lambda s: str(s.num_speculative_tokens), left=True)
+    columns = [
+        column("load", ("",), rows, lambda s: exact(s.load)),
+        column("speedup", ("measured", "fitted", "steady"), rows,
+               lambda s: f"{s.measured:.2f}", lambda s: f"{s.fitted:.2f}",
+               lambda s: MISSING if s.predicted is None else f"{s.predicted:.2f}"),
+    ]  # fmt: skip
+    lines = [screen.paint("SPEEDUP", "strong"), *table(screen, key, columns)]
+    lines += wrapped(
+        screen,
+        "fitted: for the same runs, with their start and end; steady: what predict says for a "
+        "steady stream of such requests",
+    )
+    for one in found.crossovers:
+        lines += wrapped(
+            screen,
+            f"crossover, k = {one.num_speculative_tokens}: measured {_crossing(one.measured)}, "
+            f"fitted {_crossing(one.predicted)}",
+        )
+    return lines
 
 
 def _held_out(screen: Screen, held: HeldOut | None) -> list[str]:
@@ -285,9 +329,18 @@ def _suggestions(screen: Screen, found: CalibrationReport) -> list[str]:
     entries = []
     for s in found.suggestions:
         arm = f"on, k = {s.num_speculative_tokens}" if s.num_speculative_tokens else "off"
-        gain = f"±{100 * s.band_before:.0f} % becomes ±{100 * s.band_after:.0f} %"
+        gain = f"{_half_width(s.band_before)} becomes {_half_width(s.band_after)}"
         entries.append(f"speculation {arm} at {exact(s.load)}: {gain}")
-    return notes(screen, f"RUN NEXT, to narrow {first.narrows} (80 % interval)", entries)
+    if first.band_after > _WORTH_A_RUN * first.band_before:
+        entries.append("that is little: more runs like these will not narrow it much")
+    title = f"RUN NEXT, to narrow {first.narrows}"
+    lines = notes(screen, title, entries)
+    text = "80 % interval of what the factors say; acceptance and what the model lacks come on top"
+    return [*lines, *wrapped(screen, text)]
+
+
+def _half_width(value: float) -> str:
+    return "unknown" if value > 1.0 else f"±{100 * value:.0f} %"
 
 
 def _skipped(screen: Screen, skipped: Sequence[Skipped]) -> list[str]:

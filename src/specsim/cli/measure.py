@@ -11,7 +11,7 @@ from typing import Any, get_args
 import click
 
 from specsim.cli.measure_list import command as list_command
-from specsim.cli.options import NumberList, Request, scenario_command
+from specsim.cli.options import NO_EFFECT, NumberList, Request, scenario_command
 from specsim.cli.output import emit, json_option, output_option, write_file
 from specsim.cli.words import joined, notes, wrapped
 from specsim.errors import InputError, UsageError
@@ -50,7 +50,7 @@ PLAN_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--repeats", type=click.IntRange(1, 100), default=2, show_default=True,
                  help="Runs of each server at each load."),
     click.option("--prompts-per-load", type=click.FloatRange(0, min_open=True),
-                 help="Requests of a run per concurrent request (3), or per request/s (60)."),
+                 help="Requests of a run per concurrent request (8), or per request/s (60)."),
     click.option("--min-prompts", type=click.IntRange(1), default=16, show_default=True,
                  help="Least requests of a run."),
     click.option("--warmup", "warmup_prompts", type=click.IntRange(0), default=8,
@@ -64,10 +64,21 @@ PLAN_OPTIONS: tuple[Callable[[Any], Any], ...] = (
 def _planned(request: Request, options: dict[str, Any]) -> SweepPlan:
     from specsim.measure.sweep.plan import Settings, make_plan
 
+    _say_what_servers_lack(request, options)
     given = options.pop("draft_tokens") or []
     if any(k != round(k) or k < 1 for k in given):
         raise UsageError("--k: draft tokens are whole numbers from 1")
     return make_plan(request.scenario, Settings(**options, draft_tokens=tuple(map(int, given))))
+
+
+def _say_what_servers_lack(request: Request, options: dict[str, Any]) -> None:
+    """Refuse to start other servers than a pasted command's without a word of the user's."""
+    lost = [note.partition(": ")[2] for note in request.notes if note.startswith(NO_EFFECT)]
+    if lost and not options["serve_args"]:
+        raise UsageError(
+            f"the servers would not get these flags of the command: {lost[0]}; give those that "
+            "matter with --serve-args '--flag value ...', or --serve-args ' ' for none"
+        )
 
 
 def _outline(screen: Screen, plan: SweepPlan, said: tuple[str, ...]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import click
@@ -49,8 +51,11 @@ def command(
 
 
 def _report(screen: Screen, found: Measurements) -> list[str]:
-    rows = found.rows
-    key = column("file", ("",), rows, lambda r: clipped_left(r.source, _NAME), left=True)
+    rows = sorted(found.rows, key=lambda r: _natural(r.source))
+    # What all names begin with says nothing of any.
+    folder = os.path.commonpath([Path(r.source).parent for r in rows])
+    shown = {r.source: os.path.relpath(r.source, folder) for r in rows}
+    key = column("file", ("",), rows, lambda r: clipped_left(shown[r.source], _NAME), left=True)
     columns = [
         column("speculation", ("", "said by"), rows, _arm, lambda r: r.arm_from or MISSING),
         column("load", ("",), rows, _load),
@@ -60,13 +65,15 @@ def _report(screen: Screen, found: Measurements) -> list[str]:
                lambda r: _of(r.tpot_ms, "mean"), lambda r: _of(r.tpot_ms, "p99")),
         column("ttft ms", ("",), rows, lambda r: _of(r.ttft_ms, "mean")),
         column("accepted", ("length",), rows, _length),
-        column("cache", ("tokens",), rows, lambda r: _count(r.kv_tokens)),
         column("kind of file", ("",), rows, lambda r: clipped(r.format, 30), left=True),
     ]  # fmt: skip
     warned = [f"{r.source}: {text}" for r in rows for text in r.warnings]
     return joined(
         [
-            [screen.paint(f"{len(rows)} rows", "strong"), *table(screen, key, columns)],
+            [
+                screen.paint(f"{len(rows)} rows", "strong") + f"  {folder}",
+                *table(screen, key, columns),
+            ],
             notes(screen, "WARNINGS", warned, role="neutral"),
             notes(screen, "NOT READ", [f"{s.source}: {s.reason}" for s in found.skipped]),
         ]
@@ -80,6 +87,11 @@ def clipped_left(text: str, width: int) -> str:
     '…off/c1_r1.json'
     """
     return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """Return a key that sorts c2 before c16."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
 def _arm(row: Measurement) -> Cell:

@@ -28,6 +28,8 @@ from specsim.schema.base import KvDtype, WeightDtype
 from specsim.schema.scenario import Scenario
 from specsim.schema.speculation import Method
 
+NO_EFFECT = "flags without effect on a prediction"
+"""How a note begins that names flags of a pasted command that no scenario holds."""
 _NO_MODEL = "no-model"
 """Stands where a `vllm serve` command has its model, when only its flags are asked about."""
 
@@ -300,7 +302,7 @@ def _pasted(text: str, version: str | None) -> tuple[dict[str, Any], list[str]]:
     command = parse_serve_command(sys.stdin.read() if text == "-" else text, engine_version=version)
     notes = list(command.warnings)
     if command.ignored:
-        notes.append(f"flags without effect on a prediction: {', '.join(command.ignored)}")
+        notes.append(f"{NO_EFFECT}: {', '.join(command.ignored)}")
     return dict(command.scenario), notes
 
 

@@ -231,7 +231,7 @@ def _scatter(screen: Screen, summary: SweepSummary) -> list[str]:
         text = "One repeat: not known. Measure each load twice (--repeats 2)."
     else:
         own = [each.scatter_frac for each in summary.comparisons if each.scatter_frac is not None]
-        text = f"Throughput {summary.scatter_frac:.1%} (median over points)"
+        text = f"Throughput {summary.scatter_frac:.1%} (pooled over points)"
         if own:
             text += f", speedup of one pair of runs {' and '.join(f'{x:.1%}' for x in own)}"
         text += ": standard deviations of single runs."

@@ -60,6 +60,16 @@ class CalibrationScope(Record):
     drafter: str | None = None
 
 
+class CalibrationTraffic(Record):
+    """What the runs were: a calibration says less of other traffic."""
+
+    input_tokens: tuple[float, float] = Field(description="shortest and longest mean prompt")
+    output_tokens: tuple[float, float] = Field(description="shortest and longest mean answer")
+    lockstep: tuple[Literal["off", "on"], ...] = Field(
+        default=(), description="arms whose requests went in lockstep"
+    )
+
+
 class FittedParameter(Record):
     """One factor on the shipped constants."""
 
@@ -80,6 +90,9 @@ class CalibrationAcceptance(Record):
     length: float = Field(ge=1, description="tokens per drafting step [tokens]")
     per_position: tuple[float, ...] | None = None
     counts: int | None = Field(default=None, gt=0, description="drafts behind it")
+    proposal_rate: float | None = Field(
+        default=None, gt=0, le=1, description="share of steps that draft at all (n-gram, suffix)"
+    )
 
 
 class FittedRun(Record):
@@ -109,6 +122,7 @@ class Calibration(Record):
     created: dt.date
     specsim: str = Field(description="version that wrote the file")
     scope: CalibrationScope
+    traffic: CalibrationTraffic
     parameters: tuple[FittedParameter, ...] = Field(min_length=1)
     covariance: tuple[tuple[float, ...], ...] = Field(
         description="in the coordinates and the order of `parameters`"
@@ -149,6 +163,7 @@ class ParameterReport:
     prior_low: float = says("2.5th percentile of the prior")
     prior_high: float = says("97.5th percentile of the prior")
     identifiable: bool = says("the runs tell it")
+    at_most: float | None = says("upper end of the constant, where that is all they tell")
     at_bound: bool = says("it stands at the limit of what is allowed")
     would_tell: str = says("the run that would tell it, or tell it better")
 
@@ -170,7 +185,7 @@ class FitRow:
     arm: str = says("off or on")
     num_speculative_tokens: int = says("k; 0 off", "tokens")
     load: float = says("concurrency or request rate")
-    held: float = says("requests that the run really held (Little's law)", "requests")
+    held: float | None = says("requests that the run really held (Little's law)", "requests")
     tpot_ms: float | None = says("measured", "ms")
     fit_tpot_ms: float | None = says("fitted", "ms")
     fit_tpot_low_ms: float | None = says("10th percentile", "ms")
@@ -182,6 +197,17 @@ class FitRow:
     residual_pct: float = says("measured time against fitted, the row's mean", "%")
     left_out_pct: float | None = says("the same, fitted without this load", "%")
     weight: float = says("weight that the robust loss left it, 1 is full")
+
+
+@dataclass(frozen=True)
+class FitSpeedup:
+    """On against off at a load that the fit has seen."""
+
+    num_speculative_tokens: int = says("k", "tokens")
+    load: float = says("concurrency or request rate")
+    measured: float = says("on / off, repeats averaged")
+    fitted: float = says("for the same runs")
+    predicted: float | None = says("by `predict`: a steady stream, acceptance pooled")
 
 
 @dataclass(frozen=True)
@@ -248,6 +274,9 @@ class CalibrationReport:
     parameters: tuple[ParameterReport, ...] = says("factors, and what tells them")
     correlations: tuple[Correlation, ...] = says("pairs beyond 0.8 in size")
     rows: tuple[FitRow, ...] = says("residuals")
+    speedups: tuple[FitSpeedup, ...] = says("by load and k")
+    crossovers: tuple[HeldOutCrossover, ...] = says("of the fit, for the same runs")
+    verdict: str = says("whether to trust the calibration, in a sentence")
     held_out: HeldOut | None = says("with --hold-out: loads kept from the fit")
     doubts: tuple[Doubt, ...] = says("runs that are distrusted")
     suggestions: tuple[Suggestion, ...] = says("what to run next")

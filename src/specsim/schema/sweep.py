@@ -126,7 +126,7 @@ class SweepSummary:
     curves: tuple[SweepCurve, ...] = says("off first, then on by k")
     comparisons: tuple[SweepComparison, ...] = says("each on curve against off")
     scatter_frac: float | None = says(
-        "median over points of the relative standard deviation of output_tok_s; null: no repeats"
+        "relative standard deviation of output_tok_s, pooled over points; null: no repeats"
     )
     engine_versions: tuple[str, ...] = says("of all runs")
     warnings: tuple[str, ...] = says("what to know before trusting this")

@@ -48,7 +48,8 @@ def _scenario(**changes: dict[str, Any]) -> Scenario:
 def _run(k: int = 0, load: float = 4.0, **changes: Any) -> Run:
     run = Run(
         source=f"{f'k{k}' if k else 'off'}_c{load:g}", arm="on" if k else "off", k=k,
-        load=float(load), is_open=False, held=float(load), input_tokens=1024.0,
+        load=float(load), is_open=False, held=None if changes.get("is_open") else float(load),
+        input_tokens=1024.0,
         output_tokens=256.0, num_requests=None, tokens_per_step=TOKENS_PER_STEP if k else None,
         tpot_s=1.0, step_s=None, ttft_s=None, output_tok_s=1.0, engine_version="0.33",
     )  # fmt: skip

@@ -98,8 +98,11 @@ def test_open_loops_are_followed_by_open_loops(planted: Any, make_run: Callable[
     exact = RunModel(bare, planted.scenario).predict(planted.truth).tpot_s[0]
     runs = tuple(replace(r, tpot_s=float(t)) for r, t in zip(bare, exact, strict=True))
     model, found = fitted(runs, planted.scenario)
-    rates = {r.load for r in Advisor.of(model, found, planted.scenario).runs}
-    assert rates == {0.5, 1.0, 4.0}
+    advisor = Advisor.of(model, found, planted.scenario)
+    assert {r.load for r in advisor.runs} == {0.5, 1.0, 4.0}
+    (first,) = advisor.suggest(1)
+    assert first.narrows == "the speedup at 4 (nothing crosses)"
+    assert 0 < first.band_after < first.band_before
 
 
 def test_where_nothing_crosses_the_text_says_so(
@@ -110,7 +113,8 @@ def test_where_nothing_crosses_the_text_says_so(
     (first,) = found.suggestions
     assert "(nothing crosses)" in first.narrows
     said = " ".join(" ".join(report(Screen(width=80), found)).split())
-    assert f"RUN NEXT, to narrow {first.narrows} (80 % interval)" in said
+    assert f"RUN NEXT, to narrow {first.narrows} · speculation" in said
+    assert "80 % interval of what the factors say" in said
     assert f"±{100 * first.band_before:.0f} % becomes ±{100 * first.band_after:.0f} %" in said
 
 

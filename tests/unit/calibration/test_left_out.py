@@ -47,7 +47,8 @@ def test_perfect_runs_have_hardly_an_error(planted: Any) -> None:
         assert median is not None
         assert median < 1.0
     assert errors.speedup_median_pct is not None
-    assert errors.speedup_median_pct < 0.5
+    # Without repeats a scatter of 4 % is believed, and the prior has the more of a say.
+    assert errors.speedup_median_pct < 1.0
     assert errors.speedup_log_sd is not None
     assert errors.speedup_log_sd < 0.02
 

@@ -29,6 +29,8 @@ def content(**changes: Any) -> dict[str, Any]:
             "model": "llama-3.1-8b", "weight_dtype": "bf16", "kv_dtype": "bf16",
             "method": "eagle3", "drafter": "eagle3-llama-3.1-8b",
         },
+        "traffic": {"input_tokens": [512.0, 1024.123456], "output_tokens": [256.0, 256.0],
+                    "lockstep": ["off"]},
         "parameters": [
             parameter("bandwidth", "log", 0.912345678),
             parameter("host", "linear", 3.123456789, identifiable=False, at_bound=True),
@@ -38,7 +40,7 @@ def content(**changes: Any) -> dict[str, Any]:
         "speedup_log_sd": 0.02,
         "acceptance": [
             {"num_speculative_tokens": 3, "length": 2.4, "per_position": [0.7, 0.4, 0.3],
-             "counts": 1200},
+             "counts": 1200, "proposal_rate": 0.45},
             {"num_speculative_tokens": 5, "length": 2.6},
         ],
         "left_out": {"loads": 4, "speedup_median_pct": 1.5, "speedup_log_sd": 0.02},
@@ -63,6 +65,7 @@ def test_what_is_written_is_read_back_to_six_digits(tmp_path: Path) -> None:
     assert (host.factor, host.identifiable, host.at_bound) == (3.12346, False, True)
     assert got.covariance == ((0.00123457, -1.23457e-7), (-1.23457e-7, 2.5))
     assert got.run_log_sd == 0.0312346
+    assert got.traffic.input_tokens == (512.0, 1024.12)
     # All else comes back exactly, and a second time nothing changes.
     for name in ("scope", "acceptance", "left_out", "runs", "specsim"):
         assert getattr(got, name) == getattr(made, name)
@@ -84,6 +87,16 @@ def test_the_shipped_table_covers_what_it_says() -> None:
 BROKEN = {
     "a scenario": ({"target": {"model": "llama-3.1-8b"}}, "is no calibration; make one with"),
     "an unknown key": (content(bandwith=1), "unknown key 'bandwith'"),
+    "without its traffic": ({k: v for k, v in content().items() if k != "traffic"},
+                            "missing key 'traffic'"),
+    "an arm that there is not": (
+        content(traffic={"input_tokens": [1, 2], "output_tokens": [1, 2], "lockstep": ["both"]}),
+        "traffic.lockstep",
+    ),
+    "a share beyond all": (
+        content(acceptance=[{"num_speculative_tokens": 3, "length": 2.4, "proposal_rate": 1.2}]),
+        "proposal_rate",
+    ),
     "no parameters": (content(parameters=[], covariance=[]), "parameters"),
     "cut short": ({k: v for k, v in content().items() if k != "covariance"},
                   "missing key 'covariance'"),

@@ -14,10 +14,13 @@ from specsim.schema.calibration import (
     CalibrationAcceptance,
     CalibrationReport,
     CalibrationScope,
+    CalibrationTraffic,
     Correlation,
     Doubt,
     FitRow,
+    FitSpeedup,
     FittedParameter,
+    HeldOutCrossover,
     LeftOut,
     ParameterReport,
     Suggestion,
@@ -33,7 +36,7 @@ def parameter(name: str, factor: float | None, **changes: Any) -> ParameterRepor
         "name": name, "description": f"what {name} multiplies", "factor": factor,
         "low": factor and 0.9 * factor, "high": factor and 1.1 * factor,
         "value": factor and 0.8 * factor, "unit": "of datasheet", "prior_low": 0.82,
-        "prior_high": 1.22, "identifiable": told, "at_bound": False,
+        "prior_high": 1.22, "identifiable": told, "at_most": None, "at_bound": False,
         "would_tell": "" if told else "concurrency 256, speculation off",
     }  # fmt: skip
     return ParameterReport(**(values | changes))
@@ -64,6 +67,7 @@ def calibration(**changes: Any) -> Calibration:
         ),
         "parameters": (FittedParameter(name="bandwidth", scale="log", factor=0.9, low=0.8,
                                        high=1.0, prior_sd=0.1, identifiable=True),),
+        "traffic": CalibrationTraffic(input_tokens=(512, 512), output_tokens=(256, 256)),
         "covariance": ((0.01,),), "run_log_sd": 0.034, "speedup_log_sd": 0.02,
         "acceptance": (CalibrationAcceptance(num_speculative_tokens=3, length=2.456,
                                              counts=12345),),
@@ -85,6 +89,9 @@ def found() -> CalibrationReport:
         ),
         correlations=(Correlation("bandwidth", "host", -0.93),),
         rows=tuple(row(k, load) for k in (0, 3) for load in LOADS),
+        speedups=(FitSpeedup(3, 16, 1.31, 1.28, 1.25), FitSpeedup(3, 1, 1.75, 1.67, None)),
+        crossovers=(HeldOutCrossover(3, 22.4, None, 1),),
+        verdict="speedups between the measured loads are good to about 4 %",
         doubts=(),
         held_out=None,
         suggestions=(suggestion(0, 64, 0.41, 0.22), suggestion(3, 1024, 0.22, 0.104)),
@@ -127,13 +134,15 @@ def test_what_is_not_told_has_no_number(found: CalibrationReport) -> None:
     assert words(found, "compute") == ["compute", "not", "told", "–", "–", "0.82–1.2"]
     text = said(found)
     assert "NOT TOLD BY THESE RUNS" in text
+    assert "left open, the prior around the shipped value decides" in text
     assert (
-        "compute (what compute multiplies): left open, the prior around the shipped value decides; "
-        "a run at concurrency 256, speculation off would tell most"
+        "compute (what compute multiplies): a run at concurrency 256, speculation off would tell "
+        "most"
     ) in text
-    assert (
-        "prompt (what prompt multiplies): left open, the prior around the shipped value decides; "
-        in text
+    assert "prompt (what prompt multiplies): no single run would tell" in text
+    limited = parameter("host", None, at_most=0.68, unit="ms", would_tell="")
+    assert "host (what host multiplies): at most 0.68 ms, hardly told apart from bandwidth" in said(
+        replace(found, parameters=(parameter("bandwidth", 0.9), limited))
     )
     told = replace(found, parameters=(parameter("bandwidth", 0.9),))
     assert "NOT TOLD" not in said(told)
@@ -144,6 +153,15 @@ def test_pairs_and_bounds_are_said(found: CalibrationReport) -> None:
     assert "stands at the limit" not in said(found)
     at_bound = replace(found, parameters=(parameter("host", 0.0, at_bound=True),))
     assert "host stands at the limit of what is allowed" in said(at_bound)
+
+
+def test_speedups_and_the_crossover_are_shown(found: CalibrationReport) -> None:
+    table = [line.split() for line in lines(found, 100)]
+    assert ["3", "1", "1.75", "1.67", "–"] in table
+    assert ["3", "16", "1.31", "1.28", "1.25"] in table
+    text = said(found)
+    assert "crossover, k = 3: measured 22, fitted none on the ladder" in text
+    assert "good to about 4 %" in text
 
 
 def test_the_error_on_loads_that_were_left_out(found: CalibrationReport) -> None:
@@ -187,10 +205,15 @@ def test_doubts_are_grouped_by_what_is_wrong(found: CalibrationReport) -> None:
 
 def test_suggestions_say_what_they_bring(found: CalibrationReport) -> None:
     text = said(found)
-    assert "RUN NEXT, to narrow the crossover near 7.9 (80 % interval)" in text
+    assert "RUN NEXT, to narrow the crossover near 7.9" in text
     assert "speculation off at 64: ±41 % becomes ±22 %" in text
     assert "speculation on, k = 3 at 1,024: ±22 % becomes ±10 %" in text
+    assert "that is little" not in text
     assert "RUN NEXT" not in said(replace(found, suggestions=()))
+    little = (suggestion(0, 8, 0.12, 0.115), suggestion(3, 8, 3.2, 0.11))
+    text = said(replace(found, suggestions=little))
+    assert "that is little" in text
+    assert "unknown becomes ±11 %" in text
 
 
 def test_files_that_were_not_read_are_listed_up_to_a_point(found: CalibrationReport) -> None:

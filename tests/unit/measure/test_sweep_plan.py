@@ -76,7 +76,7 @@ def test_runs_that_are_compared_share_their_prompts() -> None:
 @pytest.mark.parametrize(
     ("settings", "prompts"),
     [
-        ({}, [16, 16, 48]),
+        ({}, [16, 32, 128]),
         ({"prompts_per_load": 10}, [16, 40, 160]),
         ({"min_prompts": 6, "prompts_per_load": 2}, [6, 8, 32]),
     ],
@@ -148,9 +148,13 @@ def test_a_data_set_takes_the_place_of_random_tokens() -> None:
 
 def test_random_prompts_are_warned_of_unless_the_drafter_is_the_labs() -> None:
     assert any("--dataset-args" in note for note in notes_of(plan()))
-    assert not notes_of(plan(dataset_args="--dataset-name sharegpt"))
+    own = plan(dataset_args="--dataset-name sharegpt")
     lab = plan({"speculation.drafter": "lab-6m"}, drafter_path="x")
-    assert not notes_of(lab)
+    for planned in (own, lab):
+        assert not any("--dataset-args" in note for note in notes_of(planned))
+        assert any("prefix caching is off" in note for note in notes_of(planned))
+    cached = plan(serve_args="--enable-prefix-caching")
+    assert not any("prefix caching is off" in note for note in notes_of(cached))
     assert any("one repeat" in note for note in notes_of(plan(repeats=1)))
 
 

@@ -40,7 +40,7 @@ def test_bash_takes_it(settings: dict[str, Any], tmp_path: Path) -> None:
 
 def test_it_holds_the_plan() -> None:
     made = text(repeats=3)
-    for line in ("set -euo pipefail", "ARMS=(off on_k3)", "LOADS=(1 64)", "PROMPTS=(16 192)",
+    for line in ("set -euo pipefail", "ARMS=(off on_k3)", "LOADS=(1 64)", "PROMPTS=(16 512)",
                  "REPEATS=3", "GPUS_EACH=2"):  # fmt: skip
         assert line in made.splitlines()
     assert "arm=on k=3 method=ngram" in made

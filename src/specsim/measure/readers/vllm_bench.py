@@ -19,6 +19,9 @@ FORMAT = "vllm bench serve"
 _KEYS = (
     ("tokenizer_id", "num_prompts", "request_throughput"),
     ("burstiness", "completed", "duration"),
+    # What people keep of a result when they shorten it.
+    ("num_prompts", "completed", "duration", "mean_tpot_ms"),
+    ("max_concurrency", "completed", "mean_tpot_ms", "output_throughput", "model_id"),
 )
 _FAILURE_KEYS = ("error_type", "error", "serve_overrides")
 # InferenceX keeps the keys but states latencies in seconds, without a suffix.

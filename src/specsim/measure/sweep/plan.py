@@ -24,7 +24,7 @@ from specsim.schema.speculation import NO_DRAFTER, Speculation
 from specsim.schema.sweep import LoadKind, Servers, SweepArm, SweepLoad, SweepPlan
 
 PLAN_FILE = "plan.yaml"
-PROMPTS_PER_REQUEST, PROMPTS_PER_RATE = 3.0, 60.0
+PROMPTS_PER_REQUEST, PROMPTS_PER_RATE = 8.0, 60.0
 """Requests of a run per concurrent request, and per request/s: a minute of arrivals."""
 LATENCY_FLAGS = ("--percentile-metrics", "ttft,tpot,itl,e2el",
                  "--metric-percentiles", "50,90,95,99")  # fmt: skip
@@ -244,6 +244,11 @@ def metadata(plan: SweepPlan, arm: SweepArm) -> dict[str, str]:
 def notes_of(plan: SweepPlan) -> list[str]:
     """Say what the plan's choices do to its results."""
     notes = []
+    if any("--no-enable-prefix-caching" in arm.command for arm in plan.arms):
+        notes.append(
+            "prefix caching is off on all servers, since prompts come again with every repeat; "
+            "--serve-args '--enable-prefix-caching' leaves it on"
+        )
     drafter = plan.scenario.speculation.drafter or ""
     speculates = any(arm.arm == "on" for arm in plan.arms)
     if plan.random_prompts and speculates and not drafter.startswith(LAB_DRAFTER):

@@ -16,7 +16,12 @@ _HEAD = """\
 #
 # Needs bash, curl and vllm. Run it where the servers run:
 #     bash {script} [FOLDER]        FOLDER gets the results; default: where this file is
-# Run it again after a crash: finished runs are not repeated. Then: specsim measure show FOLDER
+# Run it again after a crash: finished runs are not repeated. Bring FOLDER back, then:
+#     specsim measure show FOLDER
+#
+# It needs {gpus} GPU(s) a server, with all servers up at once {n_arms} times as many. Nothing has
+# to be edited: for local weights write the plan again with --model-path and --drafter-path, for
+# flags of your servers with --serve-args; a gated model needs HF_TOKEN in the environment.
 #
 # Settings, from the environment:
 #     VLLM=vllm            the executable
@@ -84,6 +89,11 @@ start_server() {
     local arm="$1" folder="$OUT/${ARMS[$1]}" log devices
     log="$folder/server.log"
     mkdir -p "$folder"
+    # Whoever answers there would be measured in its place.
+    if fetch "$arm" /health >/dev/null 2>&1 || fetch "$arm" /version >/dev/null 2>&1; then
+        say "something answers at $(url "$arm") already; stop it, or set PORT=" >&2
+        exit 1
+    fi
     say "starting server ${ARMS[arm]}"
     devices="${DEVICES[arm]}"
     set -m
@@ -98,11 +108,12 @@ start_server() {
 wait_for_server() {
     local arm="$1" log="$OUT/${ARMS[$1]}/server.log" i
     for ((i = 0; i < START_TIMEOUT; i++)); do
+        kill -0 "${PIDS[arm]}" 2>/dev/null || died "server ${ARMS[arm]} ended" "$log"
         if fetch "$arm" /health >/dev/null 2>&1; then
+            kill -0 "${PIDS[arm]}" 2>/dev/null || died "server ${ARMS[arm]} ended" "$log"
             warm_up "$arm"
             return 0
         fi
-        kill -0 "${PIDS[arm]}" 2>/dev/null || died "server ${ARMS[arm]} ended" "$log"
         sleep 1
     done
     died "server ${ARMS[arm]} does not answer after $START_TIMEOUT s" "$log"
@@ -247,6 +258,7 @@ def script(plan: SweepPlan) -> str:
         loads=_quoted(f"{load.value:g}" for load in plan.loads),
         prompts=_quoted(str(load.num_prompts) for load in plan.loads),
         repeats=plan.repeats,
+        n_arms=len(plan.arms),
         gpus=hardware.tensor_parallel_size * hardware.pipeline_parallel_size,
         letter="c" if plan.load_kind == "concurrency" else "q",
         zeros=_quoted("0" for _ in plan.arms),

@@ -92,12 +92,15 @@ def summarise(rows: Iterable[Measurement], *, notes: Sequence[str] = ()) -> Swee
         and (found := _compare(key, labels[key], off, arms[key], kind))
     ]
     curves = tuple(_curve(key, labels[key], arms[key]) for key in ordered)
-    scatters = [p.scatter_frac for c in curves for p in c.points if p.scatter_frac is not None]
+    # Pooled: a median of standard deviations of two runs each would be a third too low.
+    repeated = [p for c in curves for p in c.points if p.scatter_frac is not None]
+    freedom = sum(p.runs - 1 for p in repeated)
+    squares = sum((p.runs - 1) * (p.scatter_frac or 0.0) ** 2 for p in repeated)
     return SweepSummary(
         load_kind=kind,
         curves=curves,
         comparisons=tuple(comparisons),
-        scatter_frac=statistics.median(scatters) if scatters else None,
+        scatter_frac=math.sqrt(squares / freedom) if freedom else None,
         engine_versions=tuple(sorted({row.engine_version for row in used if row.engine_version})),
         warnings=(*notes, *_warnings(arms, kind, n_left_out=len(every) - len(used))),
     )
