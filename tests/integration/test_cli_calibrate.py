@@ -145,7 +145,7 @@ ERRORS = [
     ([], 2, "--measurements"),
     (["-m", str(RUNS), "--suggest", "21"], 2, "--suggest"),
     (["-m", str(RUNS), "--unknown-arm", "maybe"], 2, "--unknown-arm"),
-    (["-m", str(RUNS), "--out", "no/such/folder/c.yaml"], 2, "cannot be written"),
+    (["-m", str(RUNS), "--out", "no/such/folder/c.yaml"], 2, "there is no folder"),
     (["-m", str(RUNS), "--spec-method", "none"], 4, "the scenario does not"),
 ]
 
@@ -167,7 +167,8 @@ def test_a_measurement_is_never_overwritten(
     measured = ["-m", tmp_path] if given == "its folder" else ["-m", runs[0], "-m", runs[1]]
     done = specsim("calibrate", scenario, *measured, flag, runs[0])
     assert Path(runs[0]).read_bytes() == before
-    assert "is also read or written by this command" in one_line(done, 2)
+    said = one_line(done, 2)
+    assert "is also read or written by this command" in said or "was read by this command" in said
 
 
 def test_a_scenario_is_no_calibration(scenario: Path) -> None:

@@ -27,7 +27,7 @@ from specsim.calibration.rows import matching_rows
 from specsim.calibration.runs import Run, usable_runs
 from specsim.catalog.calibration import load_rules
 from specsim.catalog.general import load_general
-from specsim.errors import InfeasibleError, UsageError
+from specsim.errors import CalibrationError, InfeasibleError, UsageError
 from specsim.measure.read import read_measurements
 from specsim.schema.calibration import (
     Calibration,
@@ -99,6 +99,10 @@ def calibrate(
     scenario, _ = with_counted_acceptance(scenario, counted)
     every, more = usable_runs(rows, scenario, left_out=doubts)
     whole = RunModel(every, scenario, search=search)
+    every, unserved = _served(whole)
+    if unserved:
+        more = (*more, *unserved)
+        whole = RunModel(every, scenario, search=search)
     kept = _kept(every, hold_out, hold_out_k)
     unseen = [i for i in range(len(every)) if i not in kept]
     model = whole.only(kept)
@@ -147,6 +151,27 @@ def calibrate(
     )
 
 
+def _served(model: RunModel) -> tuple[tuple[Run, ...], tuple[Doubt, ...]]:
+    """Leave out rates beyond what the model can serve, of which it has nothing to say.
+
+    Raises
+    ------
+    CalibrationError
+        No other runs are there.
+    """
+    fine = np.isfinite(model.predict({}).tpot_s[0])
+    kept = tuple(r for r, ok in zip(model.runs, fine, strict=True) if ok)
+    if not kept:
+        raise CalibrationError(
+            "all runs have request rates above what the model can serve, and none says how many "
+            "requests it held: give its duration and E2E times, or rates below"
+        )
+    reason = "its rate is above what the model serves, and nothing says what it held"
+    return kept, tuple(
+        Doubt(r.source, False, reason) for r, ok in zip(model.runs, fine, strict=True) if not ok
+    )
+
+
 def _speedup_spread(model: RunModel, best: Fit, left: LeftOutFits, deployment: Deployment) -> float:
     """Return the spread of a speedup about its prediction: of left-out loads, less their noise."""
     rules, general = load_rules(), load_general()
@@ -184,27 +209,32 @@ def _speedups(
 ) -> tuple[tuple[FitSpeedup, ...], tuple[HeldOutCrossover, ...]]:
     """Return speedups of the runs: measured, fitted, and as `predict` would say them."""
     seen = held_out(model, best, range(len(model.runs)), lambda members: ())
-    predicted: dict[int, dict[float, float]] = {}
-    for k in sorted({s.num_speculative_tokens for s in seen.speedups}):
+    predicted: dict[tuple[int, bool, float], float] = {}
+    for k, is_open in sorted({(r.k, r.is_open) for r in model.runs if r.k}):
         deployment = model.deployment(k)
-        loads = np.array(sorted({s.load for s in seen.speedups if s.num_speculative_tokens == k}))
-        is_open = all(r.is_open for r in model.runs)
+        loads = np.array(sorted({r.load for r in model.runs if (r.k, r.is_open) == (k, is_open)}))
         load = Load(request_rate=tuple(loads)) if is_open else Load(concurrency=tuple(loads))
         asked = deployment.scenario.model_copy(update={"load": load})
         constants = overlay(deployment, calibration).point()
         found = pair(replace(deployment, scenario=asked), constants).speedup(loads)
-        predicted[k] = dict(zip(loads.tolist(), found.tolist(), strict=True))
+        predicted |= {
+            (k, is_open, x): y for x, y in zip(loads.tolist(), found.tolist(), strict=True)
+        }
     rows = tuple(
         FitSpeedup(
             s.num_speculative_tokens,
             s.load,
             s.measured,
             s.predicted,
-            predicted[s.num_speculative_tokens].get(s.load),
+            _finite(predicted.get((s.num_speculative_tokens, s.is_rate, s.load))),
         )
         for s in seen.speedups
     )
     return rows, seen.crossovers
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and np.isfinite(value) else None
 
 
 def _verdict(best: Fit, left: LeftOutFits) -> str:
@@ -434,6 +464,10 @@ def _no_fit(best: Fit) -> tuple[str, ...]:
 
 def _few(runs: Sequence[Run]) -> tuple[str, ...]:
     notes = []
+    if len({r.k for r in runs if r.k}) == 1:
+        notes.append(
+            "one k measured: a second tells the drafter's time from what else speculation adds"
+        )
     arms = {r.arm for r in runs}
     if len(arms) == 1:
         only = arms.pop()

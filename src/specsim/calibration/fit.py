@@ -176,7 +176,8 @@ def fit(model: RunModel, parameters: Sequence[Parameter], *, start: Array | None
     low, high = np.array([p.bounds for p in parameters]).T
     n_data, n = data.log_s.size, len(parameters)
     repeats = repeat_sd(model.runs)
-    run_sd = max(repeats or rules.default_run_sd, rules.least_run_sd)
+    expected = rules.default_run_sd if repeats is None else repeats
+    run_sd = max(expected, rules.least_run_sd)
 
     def logs_at(points: Array) -> Array:
         return log_times(model.predict(factors_at(parameters, points)), data)

@@ -49,7 +49,8 @@ def held_out(
             if (k, is_open, load) in kept_out or (0, is_open, load) in kept_out:
                 measured = math.exp(_measured(model, at)[k])
                 errors.append(error)
-                speedups.append(HeldOutSpeedup(k, load, measured, measured * math.exp(-error)))
+                predicted = measured * math.exp(-error)
+                speedups.append(HeldOutSpeedup(k, load, measured, predicted, is_open))
     scatter = repeat_sd(model.runs)
     return HeldOut(
         loads=tuple(sorted({model.runs[i].load for i in members})),

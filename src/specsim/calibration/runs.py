@@ -132,7 +132,10 @@ def _run(row: Measurement, scenario: Scenario) -> tuple[Run, list[str]] | str:
     gap = None if row.itl_ms is None else row.itl_ms.mean
     if tpot is None and gap is not None and row.itl_of == "token":
         tpot, gap = gap, None
-    tokens = _tokens_per_step(row, tpot, gap, int(k or 0)) if speculates else None
+    tokens = None
+    if speculates:
+        method = row.method or scenario.speculation.method
+        tokens = _tokens_per_step(row, tpot, gap, int(k or 0), method)
     if speculates and tokens is None:
         given = scenario.speculation.acceptance
         if given is None or given.length is None:
@@ -145,6 +148,8 @@ def _run(row: Measurement, scenario: Scenario) -> tuple[Run, list[str]] | str:
     held = _held(row, output, tpot)
     if not is_open:
         held = float(load) if held is None else min(held, float(load))
+    elif held is not None and row.concurrency:
+        held = min(held, row.concurrency)
     served = None if is_open else row.output_tok_s
     rounds = math.inf if row.completed is None else row.completed / load
     if not is_open and rounds < _LEAST_ROUNDS and load > 1:
@@ -183,7 +188,7 @@ def _seconds(value_ms: float | None) -> float | None:
 
 
 def _tokens_per_step(
-    row: Measurement, tpot: float | None, gap: float | None, k: int
+    row: Measurement, tpot: float | None, gap: float | None, k: int, method: str
 ) -> float | None:
     """Return tokens per step over all steps.
 
@@ -192,13 +197,13 @@ def _tokens_per_step(
     Acceptance alone overstates it a little at short answers.
     """
     counted = None if row.acceptance is None else row.acceptance.acceptance_length
-    if row.method in ("ngram", "suffix"):
+    if method in ("ngram", "suffix"):
         counted = _over_all_steps(row)
     if tpot and gap and row.itl_of == "step":
         ratio = gap / tpot
         if ratio >= 1.0 and (counted is None or ratio <= 1.25 * counted):
             return min(ratio, k + 1.0)
-    return counted
+    return None if counted is None else min(counted, k + 1.0)
 
 
 def _over_all_steps(row: Measurement) -> float | None:

@@ -45,6 +45,13 @@ def load_calibration(path: Path | str) -> Calibration:
             raise InputError(
                 f"{path}: parameters: unknown {parameter.name!r}; known: {', '.join(known)}"
             )
+        spec = known[parameter.name]
+        low, high = spec.factor
+        if parameter.scale != spec.scale or not low <= parameter.factor <= high:
+            raise InputError(
+                f"{path}: parameters: {parameter.name}: got {parameter.factor:g} "
+                f"({parameter.scale}); allowed: {low:g} to {high:g} ({spec.scale})"
+            )
     return calibration
 
 

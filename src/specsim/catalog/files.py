@@ -68,7 +68,12 @@ def read_text(path: Path, *, expected: str = "a YAML or JSON file") -> str:
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise InputError(f"{path}: {size} bytes is too much (at most {MAX_BYTES})")
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as stream:
+            # A device or a pipe has no size to tell beforehand.
+            raw = stream.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise InputError(f"{path}: is too much (at most {MAX_BYTES} bytes)")
+        text = raw.decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; give {expected}") from error
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -9,8 +10,8 @@ import click
 
 from specsim.cli.calibration_report import report
 from specsim.cli.options import NumberList, Request, scenario_command
-from specsim.cli.output import emit, json_option, output_option, refuse_overwriting, write_file
-from specsim.errors import CalibrationError
+from specsim.cli.output import emit, json_option, output_option, refuse_overwriting_read, write_file
+from specsim.errors import CalibrationError, UsageError
 from specsim.schema.results import as_json as plain
 
 
@@ -63,10 +64,10 @@ def command(
     from specsim.catalog.calibration import dump_calibration
     from specsim.measure.read import read_measurements
 
-    for written in (out, output):
-        refuse_overwriting(written, *measurements, *_inside(measurements))
-    refuse_overwriting(out, output)
+    if out is not None and not out.parent.is_dir():
+        raise UsageError(f"--out {out}: there is no folder {out.parent}")
     read = assume_arm(read_measurements(measurements), unknown_arm)
+    refuse_overwriting_read((out, output), read.sources)
     if not read.rows:
         first = f": {read.skipped[0].source}: {read.skipped[0].reason}" if read.skipped else ""
         raise CalibrationError(
@@ -78,7 +79,7 @@ def command(
         search=request.search,
         suggest=suggest,
         hold_out=tuple(hold_out or ()),
-        hold_out_k=tuple(int(k) for k in hold_out_k or ()),
+        hold_out_k=_whole(hold_out_k),
     )
     if out is not None:
         write_file(out, dump_calibration(found.calibration))
@@ -101,6 +102,8 @@ def command(
     )
 
 
-def _inside(paths: tuple[Path, ...]) -> list[Path]:
-    """Return the files of the folders among some paths."""
-    return [file for path in paths if path.is_dir() for file in path.rglob("*") if file.is_file()]
+def _whole(ks: list[float] | None) -> tuple[int, ...]:
+    """Return numbers of draft tokens."""
+    if any(not math.isfinite(k) or k != round(k) for k in ks or ()):
+        raise UsageError("--hold-out-k: draft tokens are whole numbers")
+    return tuple(int(k) for k in ks or ())

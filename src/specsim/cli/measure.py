@@ -12,7 +12,13 @@ import click
 
 from specsim.cli.measure_list import command as list_command
 from specsim.cli.options import NO_EFFECT, NumberList, Request, scenario_command
-from specsim.cli.output import emit, json_option, output_option, write_file
+from specsim.cli.output import (
+    emit,
+    json_option,
+    output_option,
+    refuse_overwriting_read,
+    write_file,
+)
 from specsim.cli.words import joined, notes, wrapped
 from specsim.errors import InputError, UsageError
 from specsim.export.tables import exact
@@ -30,6 +36,7 @@ def command() -> None:
     """
 
 
+_MOST_PROMPTS = 10_000.0
 _folder = click.Path(file_okay=False, path_type=Path)
 PLAN_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--out", type=_folder, required=True, metavar="FOLDER",
@@ -64,10 +71,13 @@ PLAN_OPTIONS: tuple[Callable[[Any], Any], ...] = (
 def _planned(request: Request, options: dict[str, Any]) -> SweepPlan:
     from specsim.measure.sweep.plan import Settings, make_plan
 
+    per_load = options.get("prompts_per_load")
+    if per_load is not None and not per_load <= _MOST_PROMPTS:
+        raise UsageError(f"--prompts-per-load {per_load:g}: give at most {_MOST_PROMPTS:g}")
     _say_what_servers_lack(request, options)
     given = options.pop("draft_tokens") or []
-    if any(k != round(k) or k < 1 for k in given):
-        raise UsageError("--k: draft tokens are whole numbers from 1")
+    if any(not 1 <= k <= 64 or k != round(k) for k in given):
+        raise UsageError("--k: draft tokens are whole numbers from 1 to 64")
     return make_plan(request.scenario, Settings(**options, draft_tokens=tuple(map(int, given))))
 
 
@@ -119,6 +129,11 @@ def plan_command(request: Request, as_json: bool, out: Path, **options: Any) -> 
     text = script(plan)
     check_same_sweep(plan, load_plan(out), out)
     _make(out)
+    existing = out / SCRIPT_FILE
+    if existing.exists() and "written by `specsim measure plan`" not in existing.read_text(
+        encoding="utf-8", errors="replace"
+    ):
+        raise UsageError(f"{existing}: is there and not of this command; give another --out")
     write_file(out / PLAN_FILE, dump_plan(plan))
     write_file(out / SCRIPT_FILE, text)
     (out / SCRIPT_FILE).chmod(0o755)
@@ -228,6 +243,7 @@ def show_command(
     from specsim.schema.results import as_json as plain
 
     found = read_measurements(paths)
+    refuse_overwriting_read((output,), found.sources)
     plans = [plan for path in paths if path.is_dir() and (plan := load_plan(path))]
     summary = summarise(found.rows, notes=[note for plan in plans for note in notes_of(plan)])
     if charts is not None:

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import click
 
-from specsim.cli.output import emit, json_option, output_option, write_file
+from specsim.cli.output import (
+    emit,
+    json_option,
+    output_option,
+    refuse_overwriting,
+    refuse_overwriting_read,
+    write_file,
+)
 from specsim.cli.words import joined, notes
 from specsim.errors import InputError
 from specsim.export.tables import MISSING, Cell, clipped, column, exact, figure, table
@@ -40,6 +47,8 @@ def command(
     if not found.rows:
         reasons = "; ".join(f"{s.source}: {s.reason}" for s in found.skipped[:3])
         raise InputError(f"nothing could be read{': ' + reasons if reasons else ''}")
+    refuse_overwriting(csv_file, output)
+    refuse_overwriting_read((csv_file, output), found.sources)
     if csv_file is not None:
         write_file(csv_file, measurements_csv(found.rows))
     emit(

@@ -214,9 +214,7 @@ def scenario_command(
         def run(**params: Any) -> None:
             names = ["scenario", *(str(option.name) for option in OPTIONS)]
             flags = {name: params.pop(name) for name in names}
-            refuse_overwriting(
-                params.get("output"), flags.get("scenario"), flags.get("save_scenario")
-            )
+            _refuse_overwriting(params, flags)
             function(request=read_request(flags), **params)
 
         for option in reversed(extra):
@@ -229,6 +227,20 @@ def scenario_command(
         return command
 
     return decorate
+
+
+def _refuse_overwriting(params: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
+    """Refuse to write over what the command reads, and two answers into one file."""
+    scenario, saved = flags.get("scenario"), flags.get("save_scenario")
+    read = (scenario, params.get("calibration"), *params.get("measurements", ()))
+    written = [params.get("output"), params.get("out"), saved]
+    for i, path in enumerate(written):
+        others = (*written[:i], *(() if path == saved == scenario else read))
+        refuse_overwriting(path, *others)
+    # It is written before anything is read.
+    for folder in params.get("measurements", ()):
+        if saved and saved.exists() and saved.resolve().is_relative_to(folder.resolve()):
+            raise UsageError(f"--save-scenario {saved}: is among the measurements; give another")
 
 
 def read_request(flags: Mapping[str, Any]) -> Request:

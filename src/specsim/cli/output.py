@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,20 @@ def refuse_overwriting(output: Path | None, *inputs: Path | None) -> None:
     for other in inputs:
         if output is not None and other is not None and _same_file(output, other):
             raise UsageError(f"{output}: is also read or written by this command; give another -o")
+
+
+def refuse_overwriting_read(outputs: Iterable[Path | None], sources: Iterable[str]) -> None:
+    """Refuse outputs that are among the files that were read, whatever leads there.
+
+    Parameters
+    ----------
+    sources : iterable of str
+        Names of what was read; a part of a file is its name with `#` behind it.
+    """
+    read = {os.path.realpath(name) for s in sources for name in (s, s.rpartition("#")[0]) if name}
+    for output in outputs:
+        if output is not None and os.path.realpath(output) in read:
+            raise UsageError(f"{output}: was read by this command; give another file to write to")
 
 
 def _same_file(one: Path, other: Path) -> bool:

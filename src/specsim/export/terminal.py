@@ -12,7 +12,7 @@ import itertools
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TextIO
 
@@ -145,7 +145,7 @@ class Plot:
         values = [self.level]
         for curve in self.curves:
             values += [*curve.y, *curve.low, *curve.high]
-        for step in _ROW_STEPS:
+        for step in _row_steps():
             # A row stands for level + n x step, so the level always has a row of its own.
             up = math.ceil((max(values) - self.level) / step - 1e-9)
             down = math.ceil((self.level - min(values)) / step - 1e-9)
@@ -260,6 +260,13 @@ class Plot:
             return f"{bar} {text}"
         free = len(bar) - len(bar.lstrip()) - 1
         return f"{text:>{free}} {bar.lstrip()}" if len(text) <= free else f"{bar} {text}"
+
+
+def _row_steps() -> Iterator[float]:
+    """Yield what a row may stand for, without end."""
+    yield from _ROW_STEPS
+    for power in itertools.count(2):
+        yield from (1.0 * 10.0**power, 2.0 * 10.0**power, 5.0 * 10.0**power)
 
 
 def _at(places: Sequence[float], values: Sequence[float], x: float) -> float | None:

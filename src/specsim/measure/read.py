@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import importlib
 import os
@@ -9,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from specsim.errors import NotFoundError, SpecsimError
+from specsim.errors import InputError, NotFoundError, SpecsimError
 from specsim.measure.associate import Found, Kind, associate
+from specsim.measure.plausible import plausible
 from specsim.measure.readers import prometheus
 from specsim.measure.source import Foreign, Source
 from specsim.schema.measurement import Measurement, Measurements, Skipped
@@ -73,7 +75,11 @@ def read_measurements(paths: Path | str | Iterable[Path | str]) -> Measurements:
     """
     given = [Path(p) for p in ([paths] if isinstance(paths, Path | str) else paths)]
     for path in given:
-        if not path.exists():
+        try:
+            there = path.exists()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+        if not there:
             raise NotFoundError(f"{str(path)!r} does not exist; give a file or a folder of results")
     skipped: list[Skipped] = []
     at: dict[Path, int] = {}
@@ -96,7 +102,25 @@ def read_measurements(paths: Path | str | Iterable[Path | str]) -> Measurements:
             skipped.append(Skipped(source.name, _reason(error, reader)))
     found += _read_dumps(dumps, skipped)
     found.sort(key=lambda entry: at[entry.path])
+    found = [dataclasses.replace(entry, row=plausible(entry.row)) for entry in found]
+    found = _without_copies(found, skipped)
     return Measurements(rows=tuple(associate(found)), skipped=tuple(skipped))
+
+
+def _without_copies(found: list[Found], skipped: list[Skipped]) -> list[Found]:
+    """Leave out runs that repeat another to the last digit: copies are no repeats."""
+    first: dict[str, str] = {}
+    kept = []
+    for entry in found:
+        row = entry.row
+        if entry.kind == "run" and row.duration_s is not None and row.tpot_ms is not None:
+            same = repr(dataclasses.replace(row, source="", metadata={}))
+            if same in first:
+                skipped.append(Skipped(row.source, f"is the same run as {first[same]}"))
+                continue
+            first[same] = row.source
+        kept.append(entry)
+    return kept
 
 
 class _Skip(Exception):

@@ -26,6 +26,7 @@ MAX_NESTED_ITEMS = 2**20
 """Values that are kept of arrays within arrays, over the whole file: gaps of every request."""
 ALWAYS_KEPT = 64
 """Items of an array that are kept even then: short arrays are no detail."""
+MAX_DEPTH = 200
 MAX_TEXT_BYTES = 512 * 2**20
 
 
@@ -56,7 +57,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.name = str(path)
+        self.name = str(path).encode("utf-8", "replace").decode("utf-8")
 
     @functools.cached_property
     def size(self) -> int:
@@ -201,6 +202,8 @@ def _build(events: Iterator[tuple[str, Any]]) -> Iterator[Any]:
             _mark_cut(stack)
             dropping += event in ("start_map", "start_array")
         elif event in ("start_map", "start_array"):
+            if len(stack) >= MAX_DEPTH:
+                raise Foreign(f"is nested deeper than {MAX_DEPTH} levels")
             nested += arrays > 1
             stack.append({} if event == "start_map" else _Array())
             keys.append(None)

@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from specsim.schema.base import Record
@@ -78,7 +80,7 @@ class FittedParameter(Record):
     factor: float = Field(ge=0, description="best value; 1 is the shipped constant")
     low: float = Field(ge=0, description="2.5th percentile")
     high: float = Field(ge=0, description="97.5th percentile")
-    prior_sd: float = Field(gt=0, description="spread of the prior around 1")
+    prior_sd: float = Field(gt=0, le=1e9, description="spread of the prior around 1")
     identifiable: bool = Field(description="false: the runs do not tell it, the prior stands")
     at_bound: bool = False
 
@@ -86,13 +88,27 @@ class FittedParameter(Record):
 class CalibrationAcceptance(Record):
     """Acceptance that the runs counted, at one k."""
 
-    num_speculative_tokens: int = Field(gt=0)
+    num_speculative_tokens: int = Field(gt=0, le=64)
     length: float = Field(ge=1, description="tokens per drafting step [tokens]")
     per_position: tuple[float, ...] | None = None
-    counts: int | None = Field(default=None, gt=0, description="drafts behind it")
+    counts: int | None = Field(default=None, gt=0, le=10**12, description="drafts behind it")
     proposal_rate: float | None = Field(
         default=None, gt=0, le=1, description="share of steps that draft at all (n-gram, suffix)"
     )
+
+    @model_validator(mode="after")
+    def _possible(self) -> CalibrationAcceptance:
+        k, p = self.num_speculative_tokens, self.per_position
+        if self.length > k + 1:
+            raise ValueError(
+                f"length {self.length:g} is above num_speculative_tokens + 1 = {k + 1}"
+            )
+        if p is not None:
+            if len(p) != k or any(not 0 <= x <= 1 for x in p):
+                raise ValueError(f"per_position must be {k} fractions, one for each draft token")
+            if any(later > earlier + 1e-9 for earlier, later in itertools.pairwise(p)):
+                raise ValueError("per_position must not rise")
+        return self
 
 
 class FittedRun(Record):
@@ -128,7 +144,9 @@ class Calibration(Record):
         description="in the coordinates and the order of `parameters`"
     )
     run_log_sd: float = Field(ge=0, description="scatter of one run about the fit")
-    speedup_log_sd: float = Field(ge=0, description="spread of a speedup about its prediction")
+    speedup_log_sd: float = Field(
+        ge=0, le=2, description="spread of a speedup about its prediction"
+    )
     acceptance: tuple[CalibrationAcceptance, ...] = ()
     left_out: LeftOut
     runs: tuple[FittedRun, ...] = ()
@@ -140,7 +158,18 @@ class Calibration(Record):
             raise ValueError(f"covariance must be {n} x {n}, as there are {n} parameters")
         if any(self.covariance[i][i] < 0 for i in range(n)):
             raise ValueError("covariance has a negative variance on its diagonal")
+        matrix = np.array(self.covariance)
+        spread = np.sqrt(np.outer(np.diag(matrix), np.diag(matrix)))
+        if np.any(np.abs(matrix - matrix.T) > 1e-3 * spread + 1e-12) or np.any(
+            np.abs(matrix) > 1.001 * spread + 1e-12
+        ):
+            raise ValueError("covariance is none: it is not symmetric, or a correlation is above 1")
         for p in self.parameters:
+            if not p.low <= p.factor * 1.001 or not p.factor <= p.high * 1.001:
+                raise ValueError(
+                    f"parameters: {p.name}: factor {p.factor:g} is not between low {p.low:g} and "
+                    f"high {p.high:g}"
+                )
             if p.scale == "log" and p.factor <= 0:
                 raise ValueError(f"parameters: {p.name} is fitted as a logarithm; 0 has none")
         names = [p.name for p in self.parameters]
@@ -218,6 +247,7 @@ class HeldOutSpeedup:
     load: float = says("concurrency or request rate")
     measured: float = says("on / off, repeats averaged")
     predicted: float = says("by the fit, for the same runs")
+    is_rate: bool = says("the load is a request rate")
 
 
 @dataclass(frozen=True)

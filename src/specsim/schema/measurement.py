@@ -143,3 +143,8 @@ class Measurements:
 
     rows: tuple[Measurement, ...] = says("runs, and what logs and tables say")
     skipped: tuple[Skipped, ...] = says("files that gave nothing, each with its reason")
+
+    @property
+    def sources(self) -> list[str]:
+        """Names of all that was read."""
+        return [r.source for r in self.rows] + [s.source for s in self.skipped]

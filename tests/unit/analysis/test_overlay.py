@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specsim.analysis.overlay import draw_factors, with_counted_acceptance
+from specsim.analysis.overlay import draw_factors, overlay, with_counted_acceptance
 from specsim.analysis.predict import predict, predict_crossover
 from specsim.analysis.resolve import resolve
 from specsim.catalog.calibration import load_rules
+from specsim.catalog.general import load_general
 from specsim.catalog.scenario import load_scenario
+from specsim.errors import UsageError
 from specsim.schema.calibration import (
     Calibration,
     CalibrationAcceptance,
@@ -58,8 +60,9 @@ def calibration(sd: float = 0.0, **factors: float) -> Calibration:
         traffic=CalibrationTraffic(input_tokens=(512.0, 512.0), output_tokens=(256.0, 256.0)),
         parameters=tuple(
             FittedParameter(
-                name=name, scale=rules[name].scale, factor=factors.get(name, 1.0), low=0.5,
-                high=2.0, prior_sd=0.3, identifiable=True,
+                name=name, scale=rules[name].scale, factor=factors.get(name, 1.0),
+                low=0.5 * factors.get(name, 1.0), high=2.0 * factors.get(name, 1.0), prior_sd=0.3,
+                identifiable=True,
             )
             for name in NAMES
         ),
@@ -150,6 +153,87 @@ def test_outside_its_scope_it_warns_and_widens(changes: dict[str, Any], said: st
     assert other.provenance["calibration"]["widened"]
 
 
+def test_outside_its_scope_it_shrinks_towards_the_shipped_constants() -> None:
+    """By the share that the scope is off: all of it on another accelerator."""
+    made = calibration(0.03, bandwidth=0.5, host=5.0)
+    inside = overlay(resolve(scenario()), made).point().scales
+    assert (inside["bandwidth"], inside["host"]) == pytest.approx((0.5, 5.0))
+    version = scenario(engine={"version": "0.29"})
+    other = overlay(resolve(version), made)
+    assert other.widening == 0.25
+    assert other.point().scales["bandwidth"] == pytest.approx(0.5**0.75)
+    assert other.point().scales["host"] == pytest.approx(1.0 + 0.75 * 4.0)
+    device = scenario(hardware={"accelerator": "h200_sxm"})
+    elsewhere = overlay(resolve(device), made)
+    assert elsewhere.widening == 1.0
+    assert set(elsewhere.point().scales.values()) == {1.0}
+    plain, laid = predict(device), predict(device, calibration=made)
+    for one, two in zip(plain.points, laid.points, strict=True):
+        assert two.speedup == pytest.approx(one.speedup)
+        assert one.baseline is not None
+        assert two.baseline is not None
+        assert two.baseline.tpot_ms == pytest.approx(one.baseline.tpot_ms)
+
+
+def test_outside_its_scope_the_spread_of_the_prior_comes_back() -> None:
+    made = calibration(0.03)
+
+    def spread(**changes: dict[str, Any]) -> float:
+        drawn = overlay(resolve(scenario(**changes)), made).sampled(4000, 1).scales["bandwidth"]
+        return float(np.std(np.log(drawn)))
+
+    shares = {0.0: {}, 0.25: {"engine": {"version": "0.29"}},
+              1.0: {"hardware": {"accelerator": "h200_sxm"}}}  # fmt: skip
+    for share, changes in shares.items():
+        want = np.sqrt((1.0 - share) * 0.03**2 + share * 0.3**2)
+        assert spread(**changes) == pytest.approx(want, rel=0.05)
+
+
+def test_outside_its_scope_the_spread_of_a_speedup_is_at_least_the_shipped_one() -> None:
+    shipped = load_general().discrepancy_measured.value
+    version = resolve(scenario(engine={"version": "0.29"}))
+    for own in (0.01, 3.0 * shipped):
+        made = calibration(0.03).model_copy(update={"speedup_log_sd": own})
+        assert overlay(resolve(scenario()), made).sampled(8, 1).discrepancy == own
+        assert overlay(version, made).sampled(8, 1).discrepancy == max(own, shipped)
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        ({}, None),
+        ({"input_tokens": 1024, "output_tokens": 128}, None),  # a factor of two is alike
+        ({"input_tokens": 1100}, "input_tokens 1100 is far from the calibration's runs (512 to"),
+        ({"input_tokens": 200}, "input_tokens 200 is far from"),
+        ({"output_tokens": 1000}, "output_tokens 1000 is far from the calibration's runs (256 to"),
+    ],
+)  # fmt: skip
+def test_lengths_far_from_the_runs_are_warned_of(
+    workload: dict[str, Any], said: str | None
+) -> None:
+    laid = predict(scenario(workload=workload), calibration=calibration())
+    found = [text for text in laid.warnings if "far from the calibration's runs" in text]
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+
+
+def test_a_steady_prediction_of_lockstep_runs_is_warned_of() -> None:
+    made = calibration()
+    lockstep = made.model_copy(
+        update={"traffic": made.traffic.model_copy(update={"lockstep": ("off", "on")})}
+    )
+
+    def warned(laid: Calibration, **changes: dict[str, Any]) -> list[str]:
+        asked = scenario(**changes)
+        notes = predict(asked, calibration=laid).warnings
+        return [text for text in notes if "went in lockstep" in text]
+
+    (text,) = warned(lockstep)
+    assert "runs with speculation off and on went in lockstep" in text
+    assert warned(lockstep, workload={"arrival": "burst"}) == []
+    assert warned(made) == []
+
+
 def test_further_outside_is_wider() -> None:
     def width(**changes: dict[str, Any]) -> float:
         return float(widths(predict(scenario(**changes), calibration=calibration(0.03)))[0])
@@ -232,6 +316,57 @@ def test_a_prediction_takes_the_counted_acceptance(k: int, positions: tuple[floa
     assert any("(counted in the measured runs)" in text for text in got.defaults)
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_taken"),
+    [
+        ({}, True),
+        ({"hardware": {"accelerator": "h200_sxm"}}, True),  # acceptance is not of the machine
+        ({"target": {"model": "meta-llama/Llama-3.1-8B-Instruct"}}, True),  # by another name
+        ({"speculation": {"drafter": "eagle3-llama3.1-8b"}}, True),
+        ({"speculation": {"method": "ngram"}}, False),
+        ({"target": {"model": "qwen3-8b"}}, False),
+    ],
+)
+def test_counted_acceptance_is_of_its_model_and_method(
+    changes: dict[str, Any], is_taken: bool
+) -> None:
+    made = calibration().model_copy(update={"acceptance": COUNTED[:1]})
+    own = {"acceptance": None, **changes.get("speculation", {})}
+    asked = scenario(**{**changes, "speculation": own})
+    if not is_taken:
+        with pytest.raises(UsageError, match="acceptance is not given"):
+            predict(asked, calibration=made)
+        return
+    got = predict(asked, calibration=made)
+    assert any("(counted in the measured runs)" in text for text in got.defaults)
+
+
+def test_counted_acceptance_is_not_of_another_drafter() -> None:
+    made = calibration().model_copy(update={"acceptance": COUNTED[:1]})
+    scope = made.scope.model_copy(update={"drafter": "another"})
+    made = made.model_copy(update={"scope": scope})
+    named = {"acceptance": None, "drafter": "eagle3-llama3.1-8b"}
+    with pytest.raises(UsageError, match="acceptance is not given"):
+        predict(scenario(speculation=named), calibration=made)
+    unnamed = scenario(speculation={"acceptance": None})
+    assert predict(unnamed, calibration=made).acceptance is not None
+
+
+def test_a_share_of_steps_that_draft_comes_with_the_counts() -> None:
+    """A length given without positions is over all steps; counted ones are of drafting steps."""
+    one = CalibrationAcceptance(num_speculative_tokens=3, length=3.0, proposal_rate=0.4)
+    asked = scenario(
+        speculation={"method": "ngram", "num_speculative_tokens": 3, "acceptance": None}
+    )
+    got = with_counted_acceptance(asked, [one])[0].speculation.acceptance
+    assert got is not None
+    assert (got.length, got.proposal_rate) == (pytest.approx(1.0 + 0.4 * 2.0), 0.4)
+    by_position = one.model_copy(update={"per_position": (0.8, 0.7, 0.5)})
+    got = with_counted_acceptance(asked, [by_position])[0].speculation.acceptance
+    assert got is not None
+    assert (got.per_position, got.length, got.proposal_rate) == ((0.8, 0.7, 0.5), None, 0.4)
+
+
 def test_a_longer_k_is_carried_on_from_the_counted_one() -> None:
     made = calibration().model_copy(update={"acceptance": COUNTED[:1]})
     asked = scenario(speculation={"num_speculative_tokens": 6, "acceptance": None})
@@ -264,3 +399,19 @@ def test_drawn_factors_have_the_covariance() -> None:
     # A singular covariance is no error.
     same = draw_factors(["log", "log"], np.zeros(2), np.ones((2, 2)), 100, 7)
     assert same[0] == pytest.approx(same[1])
+
+
+def test_drawn_host_times_are_rejected_below_none_and_not_cut() -> None:
+    """A bandwidth that a host time is traded against goes along with what is left of it."""
+    covariance = np.array([[0.01, 0.09], [0.09, 1.0]])
+    log, linear = draw_factors(["log", "linear"], np.array([0.0, -1.0]), covariance, 4000, 7)
+    assert log.shape == linear.shape == (4000,)
+    assert np.min(linear) > 0.0
+    assert np.mean(linear) == pytest.approx(np.sqrt(2.0 / np.pi), rel=0.05)
+    assert np.mean(np.log(log)) == pytest.approx(0.09 * np.sqrt(2.0 / np.pi), rel=0.05)
+
+
+def test_draws_fall_back_on_none_where_nothing_else_is_possible() -> None:
+    (drawn,) = draw_factors(["linear"], np.array([-9.0]), np.array([[0.01]]), 100, 7)
+    assert drawn.shape == (100,)
+    assert np.all(drawn == 0.0)

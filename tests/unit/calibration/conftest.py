@@ -100,7 +100,8 @@ class Planted:
     ) -> tuple[Run, ...]:
         """Return both arms over loads; a run's figures share its noise, or have their own."""
         bare = [
-            _run(k, load, tokens_per_step=self.tokens_per_step if k else None)
+            # No step yields more than its drafts and one.
+            _run(k, load, tokens_per_step=min(self.tokens_per_step, 0.8 * k + 1.0) if k else None)
             for k in ks
             for load in loads
         ]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -66,3 +67,33 @@ def test_what_is_pooled_is_a_possible_acceptance(make_row: Row, accepted: Accept
 
 def test_nothing_counted_is_nothing(make_row: Row) -> None:
     assert counted_acceptance([make_row(), make_row("on", acceptance=None)]) == ()
+
+
+@pytest.mark.parametrize("method", ["ngram", "suffix"])
+def test_a_method_that_drafts_on_a_match_has_a_share_of_steps(
+    make_row: Row, accepted: Accepted, method: str
+) -> None:
+    """Each run: 40 answers of 255 tokens after the first, some of them from drafts."""
+    some = replace(accepted(2.5, 1700), accepted_tokens=2550)
+    more = replace(accepted(2.0, 4000), accepted_tokens=4000)
+    rows = [make_row("on", method=method, acceptance=a) for a in (some, more)]
+    (got,) = counted_acceptance(rows, method=method)
+    steps = (40 * 255 - 2550) + (40 * 255 - 4000)
+    assert got.proposal_rate == pytest.approx((1700 + 4000) / steps)
+    assert got.length == pytest.approx((1700 * 2.5 + 4000 * 2.0) / 5700)  # of steps that drafted
+    (always,) = counted_acceptance(rows, method="eagle3")
+    assert always.proposal_rate is None
+
+
+def test_a_share_of_steps_needs_its_counts(make_row: Row, accepted: Accepted) -> None:
+    def rate(**changes: object) -> float | None:
+        counted = replace(accepted(2.5, 1700), accepted_tokens=2550)
+        row = make_row("on", **{"method": "ngram", "acceptance": counted, **changes})
+        (got,) = counted_acceptance([row], method="ngram")
+        return got.proposal_rate
+
+    assert rate() is not None
+    assert rate(acceptance=accepted(2.5, 1700)) is None
+    assert rate(completed=None) is None
+    assert rate(output_tokens=None) is None
+    assert rate(acceptance=replace(accepted(2.5, 9000), accepted_tokens=2550)) == 1.0

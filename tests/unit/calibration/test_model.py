@@ -17,6 +17,8 @@ from specsim.schema.scenario import Scenario
 MakeRun = Callable[..., Run]
 LOADS = np.array([1.0, 4.0, 16.0, 64.0])
 ROUNDS = 3
+SHORT = 64.0
+"""Prompt tokens of which a wave of 64 requests fits one step, as lockstep needs."""
 
 
 def arm(scenario: Scenario, k: int, tokens_per_step: float = 2.2) -> Arm:
@@ -44,11 +46,28 @@ def test_an_open_loop_is_that_of_the_analysis(
     scenario: Scenario, make_run: MakeRun, k: int
 ) -> None:
     rates = np.array([0.5, 2.0])
-    runs = [make_run(k, r, is_open=True, tokens_per_step=2.2 if k else None) for r in rates]
+    tokens = 2.2 if k else None
+    runs = [make_run(k, r, is_open=True, tokens_per_step=tokens) for r in rates]
     got = RunModel(runs, scenario).predict({})
     want, _ = service_at_rates(arm(scenario, k), scenario.workload, rates)
     assert got.tpot_s[0] == pytest.approx(np.asarray(want.tpot_s))
     assert got.ttft_s[0] == pytest.approx(np.asarray(want.ttft_s))
+    # One that says how many requests it held is a batch, beside one that does not.
+    runs.append(make_run(k, 2.0, is_open=True, held=23.5, tokens_per_step=tokens))
+    got = RunModel(runs, scenario).predict({})
+    batch = closed_loop(arm(scenario, k), scenario.workload, 23.5)
+    assert got.tpot_s[0, :2] == pytest.approx(np.asarray(want.tpot_s))
+    assert got.tpot_s[0, 2] == pytest.approx(float(np.asarray(batch.tpot_s)))
+    assert got.step_s[0, 2] == pytest.approx(float(np.asarray(batch.itl_s)))
+
+
+def test_a_rate_above_what_is_served_has_no_figures_of_its_own(
+    scenario: Scenario, make_run: MakeRun
+) -> None:
+    runs = [make_run(0, 1.0, is_open=True), make_run(0, 1e4, is_open=True)]
+    runs.append(make_run(0, 1e4, is_open=True, held=200.0))
+    got = RunModel(runs, scenario).predict({}).tpot_s[0]
+    assert np.isfinite(got).tolist() == [True, False, True]
 
 
 def test_lengths_k_and_tokens_per_step_are_those_of_the_run(
@@ -96,8 +115,21 @@ def test_trial_points_together_are_those_one_by_one(scenario: Scenario, make_run
     assert not np.allclose(together.tpot_s[0], together.tpot_s[1], rtol=0.05)
 
 
-def waves(scenario: Scenario, k: int, make_run: MakeRun, *, lockstep: bool) -> list[Run]:
+def with_prompts(scenario: Scenario, input_tokens: float) -> Scenario:
+    workload = scenario.workload.model_copy(update={"input_tokens": input_tokens})
+    return scenario.model_copy(update={"workload": workload})
+
+
+def waves(
+    scenario: Scenario,
+    k: int,
+    make_run: MakeRun,
+    *,
+    lockstep: bool,
+    input_tokens: float = SHORT,
+) -> list[Run]:
     """Return runs of three rounds with the time to first token that the analysis gives them."""
+    scenario = with_prompts(scenario, input_tokens)
     steady = scenario.workload
     burst = steady.model_copy(update={"arrival": "burst"})
     server = arm(scenario, k)
@@ -108,7 +140,7 @@ def waves(scenario: Scenario, k: int, make_run: MakeRun, *, lockstep: bool) -> l
         ttft_s = (ttft_s + (ROUNDS - 1) * later) / ROUNDS
     return [
         make_run(k, load, num_requests=ROUNDS * load, ttft_s=float(t),
-                 tokens_per_step=2.2 if k else None)
+                 input_tokens=input_tokens, tokens_per_step=2.2 if k else None)
         for load, t in zip(LOADS, ttft_s, strict=True)
     ]  # fmt: skip
 
@@ -134,8 +166,8 @@ def test_lockstep_is_told_from_times_to_first_token(
 def test_without_times_to_first_token_the_scenario_says(
     make_scenario: Callable[..., Scenario], make_run: MakeRun
 ) -> None:
-    runs = [make_run(0, load, num_requests=ROUNDS * load) for load in LOADS]
-    runs.append(make_run(0, 2.0, is_open=True))
+    runs = [make_run(0, load, num_requests=ROUNDS * load, input_tokens=SHORT) for load in LOADS]
+    runs.append(make_run(0, 2.0, is_open=True, input_tokens=SHORT))
     steady = RunModel(runs, make_scenario()).burst_share
     assert list(steady) == pytest.approx([1.0 / ROUNDS] * 4 + [0.0])
     together = RunModel(runs, make_scenario(workload={"arrival": "burst"})).burst_share
@@ -143,13 +175,18 @@ def test_without_times_to_first_token_the_scenario_says(
 
 
 def test_a_mixture_is_one_part_burst(scenario: Scenario, make_run: MakeRun) -> None:
-    runs = waves(scenario, 0, make_run, lockstep=False)
+    runs = waves(scenario, 0, make_run, lockstep=False, input_tokens=1024.0)
     got = RunModel(runs, scenario).predict({})
     steady = closed_loop(arm(scenario, 0), scenario.workload, LOADS)
-    burst = closed_loop(
-        arm(scenario, 0), scenario.workload.model_copy(update={"arrival": "burst"}), LOADS
-    )
-    want = (np.asarray(burst.tpot_s) + 2.0 * np.asarray(steady.tpot_s)) / 3.0
+    at_once = scenario.workload.model_copy(update={"arrival": "burst"})
+    burst = closed_loop(arm(scenario, 0), at_once, LOADS)
+    wave = closed_loop(arm(scenario, 0), at_once, LOADS, num_requests=LOADS)
+    # Prompts of later steps ride on decoding: the wave less its time to first token.
+    wave_s = LOADS * 256.0 / np.asarray(wave.output_tokens_per_s)
+    decoding = (wave_s - np.asarray(wave.ttft_s)) / 255.0
+    bare = np.asarray(burst.tpot_s)
+    assert decoding[-1] > 1.05 * bare[-1]  # 64 prompts of 1024 tokens take many steps
+    want = (np.maximum(bare, decoding) + 2.0 * np.asarray(steady.tpot_s)) / 3.0
     assert got.tpot_s[0] == pytest.approx(want)
     # Throughputs mix by the time that a token takes.
     per_token = (
@@ -168,3 +205,28 @@ def test_some_of_the_runs_keep_what_all_told(scenario: Scenario, make_run: MakeR
     assert list(part.burst_share) == pytest.approx([1.0, 1.0 / ROUNDS])
     assert part.predict({}).tpot_s[0] == pytest.approx(model.predict({}).tpot_s[0, [0, 5]])
     assert len(model.runs) == 8
+
+
+@pytest.mark.parametrize("input_tokens", [512.0, 1024.0])
+def test_waves_that_take_several_steps_are_not_in_lockstep(
+    scenario: Scenario, make_run: MakeRun, input_tokens: float
+) -> None:
+    most = arm(scenario, 0).max_num_batched_tokens
+    runs = waves(scenario, 0, make_run, lockstep=True, input_tokens=input_tokens)
+    want = [1.0 if load * input_tokens <= most else 1.0 / ROUNDS for load in LOADS]
+    assert 1.0 in want
+    assert 1.0 / ROUNDS in want
+    assert list(RunModel(runs, scenario).burst_share) == pytest.approx(want)
+
+
+def test_at_two_loads_the_size_of_the_times_counts(scenario: Scenario, make_run: MakeRun) -> None:
+    def shares(lockstep: bool, slower: float) -> list[float]:
+        runs = waves(scenario, 0, make_run, lockstep=lockstep)[::3]
+        model = RunModel([replace(r, ttft_s=slower * (r.ttft_s or 0.0)) for r in runs], scenario)
+        return list(model.burst_share)
+
+    assert shares(lockstep=True, slower=1.0) == [1.0] * 2
+    assert shares(lockstep=False, slower=1.0) == pytest.approx([1.0 / ROUNDS] * 2)
+    # A second repeat of the same two loads is no third load.
+    runs = 2 * waves(scenario, 0, make_run, lockstep=False)[::3]
+    assert list(RunModel(runs, scenario).burst_share) == pytest.approx([1.0 / ROUNDS] * 4)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -132,9 +134,87 @@ def test_tokens_per_step(
     assert run.tokens_per_step == pytest.approx(tokens)
 
 
-def test_speculation_without_tokens_per_step_is_refused(make_row: Row, scenario: Scenario) -> None:
+def test_tokens_per_step_that_nobody_counted_are_the_scenarios(
+    make_row: Row, make_scenario: Callable[..., Scenario]
+) -> None:
     row = make_row("on", acceptance=None)
-    assert "no acceptance and no gap between steps" in refused(row, scenario, make_row())
+    run, doubt = one(row, make_scenario())
+    assert run.tokens_per_step == 2.4
+    assert doubt == "counted no acceptance: 2.4 tokens per step are the scenario's"
+    # Three of the scenario's, at one draft token: two are all there is.
+    more = make_scenario(speculation={"acceptance": {"length": 3.0}})
+    run, _ = one(make_row("on", acceptance=None, num_speculative_tokens=1), more)
+    assert run.tokens_per_step == 2.0
+    for given in (None, {"rate": 0.7}):
+        nothing = make_scenario(speculation={"acceptance": given})
+        reason = refused(row, nothing, make_row())
+        assert "no acceptance counted, no gap between steps, and no acceptance length" in reason
+
+
+def test_no_more_tokens_per_step_than_drafted_and_one(
+    make_row: Row, accepted: Callable[..., MeasuredAcceptance], scenario: Scenario
+) -> None:
+    row = make_row("on", itl_ms=ms(90.0), itl_of="step", acceptance=accepted(3.9))
+    assert one(row, scenario)[0].tokens_per_step == 4.0
+
+
+def test_no_more_tokens_are_counted_than_drafted_and_one(
+    make_row: Row, accepted: Callable[..., MeasuredAcceptance], scenario: Scenario
+) -> None:
+    row = make_row("on", acceptance=accepted(4.3))
+    assert one(row, scenario)[0].tokens_per_step == 4.0
+
+
+def test_what_the_reader_doubted_of_a_row_is_doubted_of_the_run(
+    make_row: Row, scenario: Scenario
+) -> None:
+    run, doubt = one(make_row(warnings=("its clock jumped", "two files say so")), scenario)
+    assert doubt == "its clock jumped; two files say so"
+    assert run.tpot_s == 0.02
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"concurrency": 0.0},
+        {"concurrency": -4.0},
+        {"concurrency": None, "request_rate": 0.0},
+        {"tpot_ms": ms(0.0)},
+        {"tpot_ms": ms(-1.0)},
+        {"tpot_ms": ms(float("nan"))},
+        {"ttft_ms": ms(0.0)},
+        {"output_tok_s": 0.0},
+        {"output_tok_s": float("inf")},
+    ],
+)
+def test_a_load_or_figure_that_is_not_above_zero_is_refused(
+    make_row: Row, scenario: Scenario, changes: dict[str, Any]
+) -> None:
+    row = make_row(source="broken", **changes)
+    assert refused(row, scenario, make_row()) == "a load or a figure that is not a number above 0"
+
+
+def test_a_method_that_drafts_on_a_match_yields_tokens_over_all_steps(
+    make_row: Row, accepted: Callable[..., MeasuredAcceptance], make_scenario: Any
+) -> None:
+    """40 answers of 255 tokens after the first, 2,550 of them from drafts."""
+    ngram = make_scenario(
+        speculation={"method": "ngram", "num_speculative_tokens": 3, "acceptance": {"length": 2.0}}
+    )
+    counted = replace(accepted(2.5, 1700), accepted_tokens=2550)
+    run, _ = one(make_row("on", method="ngram", acceptance=counted), ngram)
+    assert run.tokens_per_step == pytest.approx(10200 / (10200 - 2550))
+
+
+def test_the_scenario_says_that_drafts_come_on_a_match(
+    make_row: Row, accepted: Callable[..., MeasuredAcceptance], make_scenario: Any
+) -> None:
+    ngram = make_scenario(
+        speculation={"method": "ngram", "num_speculative_tokens": 3, "acceptance": {"length": 2.0}}
+    )
+    counted = replace(accepted(2.5, 1700), accepted_tokens=2550)
+    run, _ = one(make_row("on", method=None, acceptance=counted), ngram)
+    assert run.tokens_per_step == pytest.approx(10200 / (10200 - 2550))
 
 
 def test_answers_of_one_token_have_no_time_per_token(make_row: Row, scenario: Scenario) -> None:
@@ -158,10 +238,15 @@ def test_arms_of_different_builds(make_row: Row, scenario: Scenario) -> None:
 
 def test_an_open_loop_has_a_rate_and_no_throughput(make_row: Row, scenario: Scenario) -> None:
     run, doubt = one(make_row(concurrency=None, request_rate=0.8), scenario)
-    assert (run.is_open, run.load, run.held, doubt) == (True, 0.8, 0.8, "")
+    assert (run.is_open, run.load, doubt) == (True, 0.8, "")
+    assert run.held == pytest.approx(4.0)  # 40 requests of 5.2 s in 52 s
     assert (run.output_tok_s, run.tpot_s) == (None, 0.02)
     capped, _ = one(make_row(concurrency=256.0, request_rate=0.8), scenario)
     assert (capped.is_open, capped.load) == (True, 0.8)
+    for unsaid in ({"duration_s": None}, {"ttft_ms": None}, {"completed": None}):
+        assert one(make_row(concurrency=None, request_rate=0.8, **unsaid), scenario)[0].held is None
+    said = make_row(concurrency=None, request_rate=0.8, ttft_ms=None, e2e_ms=ms(5200.0))
+    assert one(said, scenario)[0].held == pytest.approx(4.0)
 
 
 def test_no_load_is_said_of_runs_and_not_of_logs(make_row: Row, scenario: Scenario) -> None:

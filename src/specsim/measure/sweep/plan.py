@@ -128,7 +128,7 @@ def _arms(
     scenario: Scenario, settings: Settings, model: str, drafter: str | None
 ) -> Iterator[SweepArm]:
     served = scenario.target.model_copy(update={"model": model})
-    own = shlex.split(settings.serve_args)
+    own = _words(settings.serve_args, "--serve-args")
     added = ["--served-model-name", scenario.target.model, *own]
     if not scenario.workload.cached_prompt_tokens and not any("prefix-caching" in w for w in own):
         # Nothing is cached by the scenario; a data set's prompts come again with every repeat.
@@ -175,7 +175,7 @@ def _loads(scenario: Scenario, settings: Settings) -> tuple[LoadKind, tuple[Swee
 
 def _dataset(scenario: Scenario, given: str) -> tuple[tuple[str, ...], bool]:
     if given:
-        words = tuple(shlex.split(given))
+        words = tuple(_words(given, "--dataset-args"))
         named = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--dataset-name"]
         return words, named == ["random"]
     workload = scenario.workload
@@ -282,8 +282,15 @@ def load_plan(folder: Path) -> SweepPlan | None:
     arms = arms if isinstance(arms, list) else []
     for owner, key in [*((arm, "command") for arm in arms), (data, "dataset")]:
         if isinstance(owner, dict) and isinstance(owner.get(key), str):
-            owner[key] = shlex.split(owner[key])
+            owner[key] = _words(owner[key], f"{path}: {key}")
     return parse(SweepPlan, data, what=str(path))
+
+
+def _words(text: str, what: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{what}: {text!r}: {error}") from error
 
 
 def check_same_sweep(plan: SweepPlan, earlier: SweepPlan | None, folder: Path) -> None:
@@ -299,10 +306,13 @@ def check_same_sweep(plan: SweepPlan, earlier: SweepPlan | None, folder: Path) -
     if earlier is None:
         return
     known = {arm.name: arm for arm in earlier.arms}
+    prompts = {load.value: load.num_prompts for load in earlier.loads}
     for what, new, old in (
         *((f"arm {a.name}", a, known[a.name]) for a in plan.arms if a.name in known),
-        ("the prompts", plan.dataset, earlier.dataset),
         ("the kind of load", plan.load_kind, earlier.load_kind),
+        *((f"the number of requests at {load.value:g}", load.num_prompts, prompts[load.value])
+          for load in plan.loads if load.value in prompts),
+        ("the prompts", plan.dataset, earlier.dataset),
         ("the model", plan.model, earlier.model),
         ("the accelerator", plan.scenario.hardware.accelerator,
          earlier.scenario.hardware.accelerator),

@@ -7,6 +7,7 @@ renamed last. So a sweep that was broken off goes on where it was.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from specsim.errors import InputError
+from specsim.measure.readers.numbers import number
 from specsim.measure.sweep.placement import Placement
 from specsim.measure.sweep.plan import (
     PLAN_FILE,
@@ -43,6 +45,8 @@ from specsim.measure.sweep.server import (
 from specsim.schema.sweep import SweepArm, SweepPlan
 
 BENCH_LOG = "bench.log"
+LOCK_FILE = ".lock"
+"""Held while a sweep runs; names its servers' processes."""
 _POLL_S = 0.2
 
 
@@ -79,11 +83,26 @@ def run_sweep(
     ProcessDied
         A server or the bench failed. What was finished is kept.
     """
+    with _alone(folder):
+        _run_sweep(plan, folder, placement, progress, vllm, start_timeout_s)
+
+
+def _run_sweep(
+    plan: SweepPlan, folder: Path, placement: Placement, progress: Progress, vllm: str,
+    start_timeout_s: float,
+) -> None:  # fmt: skip
     earlier = load_plan(folder)
     check_same_sweep(plan, earlier, folder)
     program = _executable(vllm)
     for arm in plan.arms:
-        (folder / arm.name).mkdir(parents=True, exist_ok=True)
+        try:
+            (folder / arm.name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"{folder / arm.name}: cannot be made: {error.strerror or error}"
+            ) from error
+        for left in (folder / arm.name).glob(".running-*"):  # of a sweep that was killed
+            shutil.rmtree(left, ignore_errors=True)
     _write_whole(folder / PLAN_FILE, dump_plan(merged(plan, earlier)))
     runs = list(runs_of(plan, together=placement.together))
     waiting = [run for run in runs if not is_finished(folder, run)]
@@ -102,6 +121,51 @@ def run_sweep(
             done += 1
             said = _in_words(result, time.monotonic() - began)
             progress.ended(run.label, done, total, said)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a folder while a sweep runs into it.
+
+    Raises
+    ------
+    InputError
+        Another sweep does, servers of one that was killed still run, or it cannot be written.
+    """
+    path = folder / LOCK_FILE
+    try:
+        stream = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(
+                f"{folder}: another `specsim measure run` measures into it; wait for it, or give "
+                "another --out"
+            ) from error
+        stream.seek(0)
+        alive = [pid for pid in stream.read().split() if pid.isdigit() and _serves(int(pid))]
+        if alive:
+            raise InputError(
+                f"{folder}: servers of a sweep that was killed still run and would disturb this "
+                f"one; end them with: kill {' '.join(alive)}"
+            )
+        stream.truncate(0)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _serves(pid: int) -> bool:
+    """Whether a process is there and serves on this machine: its number may have a new owner."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"serve" in words and HOST.encode() in words
 
 
 class Fleet(contextlib.AbstractContextManager["Fleet"]):
@@ -145,7 +209,11 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
         self._progress.say(f"starting server {arm.name}")
         words = [self._program, *arm.command[1:]]
         devices = self._placement.devices.get(arm.name)
-        self._up[arm.name] = Server(words, self._folder / arm.name, devices=devices)
+        server = Server(words, self._folder / arm.name, devices=devices)
+        self._up[arm.name] = server
+        # Who comes after a kill -9 of this process can tell what is left.
+        with (self._folder / LOCK_FILE).open("a", encoding="utf-8") as stream:
+            stream.write(f"{server.pid}\n")
 
     def _warm_up(self, arm: SweepArm, server: Server) -> None:
         plan = self._plan
@@ -177,7 +245,10 @@ def _result(path: Path) -> dict[str, Any] | None:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) and data.get("completed") else None
+    if not isinstance(data, dict):
+        return None
+    known = [number(data.get(key)) for key in ("completed", "duration", "output_throughput")]
+    return data if all(value is not None and value > 0 for value in known) else None
 
 
 def _measure(
@@ -259,9 +330,9 @@ def _bench(program: str, words: Sequence[str], server: Server, log: Path) -> int
 
 
 def _in_words(result: Mapping[str, Any], elapsed_s: float) -> str:
-    said = [f"{result.get('output_throughput', 0.0):.1f} tok/s"]
-    length = result.get("spec_decode_acceptance_length")
-    if isinstance(length, int | float):
+    said = [f"{number(result.get('output_throughput')) or 0.0:.1f} tok/s"]
+    length = number(result.get("spec_decode_acceptance_length"))
+    if length is not None:
         said.append(f"acceptance length {length:.2f}")
     if result.get("failed"):
         said.append(f"{result['failed']} requests FAILED")

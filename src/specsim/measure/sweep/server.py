@@ -76,6 +76,11 @@ class Server:
             self._process = start(words, log, environment)
 
     @property
+    def pid(self) -> int:
+        """Number of its process."""
+        return self._process.pid
+
+    @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None
