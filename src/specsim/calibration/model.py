@@ -244,7 +244,10 @@ def _figures(group: _Group, constants: Constants, burst_share: Array) -> _Figure
     requests = np.where(burst_share >= 1.0, group.num_requests, group.loads)
     burst = _as_figures(closed_loop(arm, once, group.loads, num_requests=requests))
     wave = _as_figures(closed_loop(arm, once, group.loads, num_requests=group.loads))
-    burst = (_decoding_per_token(wave, group, burst[0]), *burst[1:])
+    most, _ = largest_batch(arm, once)
+    # Above it later waves wait, and the time of all waves says nothing of a token's.
+    spread = _decoding_per_token(wave, group, burst[0])
+    burst = (np.where(group.loads <= most, spread, burst[0]), *burst[1:])
     tpot, step, ttft = (
         burst_share * b + (1.0 - burst_share) * s
         for b, s in zip(burst[:3], steady[:3], strict=True)

@@ -219,6 +219,18 @@ def test_waves_that_take_several_steps_are_not_in_lockstep(
     assert list(RunModel(runs, scenario).burst_share) == pytest.approx(want)
 
 
+def test_requests_that_wait_for_a_slot_do_not_lengthen_a_token(
+    scenario: Scenario, make_run: MakeRun
+) -> None:
+    """A wave's wait for the wave before it is time to first token, not time per token."""
+    eight = scenario.model_copy(
+        update={"engine": scenario.engine.model_copy(update={"max_num_seqs": 8})}
+    )
+    runs = [make_run(0, load, held=load, num_requests=2.0 * load) for load in (8.0, 64.0)]
+    full, waiting = RunModel(runs, eight).predict({}).tpot_s[0]
+    assert waiting == pytest.approx(full, rel=0.02)
+
+
 def test_at_two_loads_the_size_of_the_times_counts(scenario: Scenario, make_run: MakeRun) -> None:
     def shares(lockstep: bool, slower: float) -> list[float]:
         runs = waves(scenario, 0, make_run, lockstep=lockstep)[::3]
