@@ -108,7 +108,7 @@ def _no_draft_head() -> list[Patch]:
 def _no_host() -> list[Patch]:
     nothing = {f.name: 0.0 for f in dataclasses.fields(Overheads)}
     free = Overheads(**{**nothing, "max_graph_tokens": _NO_LIMIT})
-    return [(arms, "_overheads", lambda *given, **named: free)]
+    return [(arms, "overheads", lambda *given, **named: free)]
 
 
 def _no_latency() -> list[Patch]:

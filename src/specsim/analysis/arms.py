@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specsim.analysis.constants import Constants
+from specsim.analysis.constants import Constants, shipped_discrepancy
 from specsim.analysis.kv import KvBudget, kv_budget
 from specsim.analysis.lowering import (
     context_gemms,
@@ -14,6 +14,7 @@ from specsim.analysis.lowering import (
     per_token_gemms,
     target_network,
 )
+from specsim.analysis.overheads import overheads
 from specsim.analysis.rank import Rank
 from specsim.analysis.resolve import Deployment
 from specsim.catalog.general import load_general
@@ -26,10 +27,9 @@ from specsim.physics.step import (
     baseline_step,
     speculative_step,
 )
-from specsim.schema.base import Range
 from specsim.schema.model import DrafterSpec, ModelSpec
 from specsim.schema.scenario import Workload
-from specsim.units import GB, GIB, MICRO, MILLI
+from specsim.units import GB, GIB
 
 _PARALLEL_ROWS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
     # method: rows and head rows of the one pass, each a + b k per sequence (vLLM, docs/method.md)
@@ -178,7 +178,7 @@ def baseline_arm(deployment: Deployment, constants: Constants | None = None) -> 
     cached = workload.cached_prompt_tokens
     return Arm(
         target=_target(deployment, constants),
-        overheads=_overheads(deployment, constants, speculative=False),
+        overheads=overheads(deployment, constants, speculative=False),
         plan=None,
         budget=budget(deployment, speculative=False),
         max_num_seqs=deployment.max_num_seqs,
@@ -211,17 +211,14 @@ def speculative_arm(
         drafting_length=law.lengths_by_k(model.positions(int(np.max(k)), constants)),
         proposal_rate=model.proposal_rate,
     )
-    general = load_general()
-    spread = general.discrepancy_measured
-    if deployment.assumed_blocks:
-        spread = general.discrepancy_assumed
-    discrepancy = constants.factor(
-        spread.value if constants.discrepancy is None else constants.discrepancy, "discrepancy"
-    )
+    spread = constants.discrepancy
+    if spread is None:
+        spread = shipped_discrepancy(assumed=bool(deployment.assumed_blocks))
+    discrepancy = constants.factor(spread, "discrepancy")
     adaptive = deployment.scenario.speculation.adaptive_verification and np.ndim(k) == 0
     return Arm(
         target=_target(deployment, constants),
-        overheads=_overheads(deployment, constants, speculative=True),
+        overheads=overheads(deployment, constants, speculative=True),
         plan=_plan(deployment, constants),
         budget=budget(deployment, speculative=True),
         max_num_seqs=deployment.speculative_max_num_seqs,
@@ -233,7 +230,7 @@ def speculative_arm(
         k=k,
         tokens_per_step=np.take(lengths, np.asarray(k, dtype=int), axis=-1),
         verify_tokens=model.verify_tokens(k),
-        draft_scale=constants.value(general.draft_scale.range, "draft_scale"),
+        draft_scale=constants.value(load_general().draft_scale.range, "draft_scale"),
         discrepancy=discrepancy,
         host_discrepancy=1.0 if constants.discrepancy is None else discrepancy,
         prompt_scale=constants.scales.get("prompt", 1.0),
@@ -371,83 +368,4 @@ def _drafter_network(
         weight_dtype=dtype,
         expert_dtype=experts,
         kv_dtype=kv_dtype,
-    )
-
-
-def _overheads(deployment: Deployment, constants: Constants, *, speculative: bool) -> Overheads:
-    engine, given = deployment.engine, deployment.scenario.engine
-    method = deployment.method if speculative else "none"
-    width, tree = 1, None
-    if speculative:
-        tree = deployment.scenario.speculation.tree
-        width = 1 + deployment.num_speculative_tokens if tree is None else tree.num_draft_tokens
-
-    def draw(constant: Range, override_ms: float | None, family: str) -> Num:
-        if override_ms is not None:
-            return override_ms * MILLI
-        return constants.value(constant, family) * MILLI
-
-    asynchronous = deployment.async_scheduling
-    if speculative:
-        asynchronous = deployment.speculative_async_scheduling
-    host = engine.host_ms if asynchronous else engine.sync_host_ms
-    proposer = {"ngram": engine.ngram_host_ms, "suffix": engine.suffix_host_ms}.get(method)
-    return Overheads(
-        host_s=draw(host, given.host_ms, "host"),
-        per_sequence_host_s=constants.value(
-            engine.per_sequence_host_us, "host", key="per_sequence_host"
-        )
-        * MICRO,
-        speculative_host_s=draw(
-            engine.speculative_host_ms, given.speculative_host_ms, "speculative_host"
-        ),
-        speculative_per_sequence_host_s=constants.value(
-            engine.speculative_per_sequence_host_us_by_method.get(
-                method, engine.speculative_per_sequence_host_us
-            ),
-            "speculative_host",
-        )
-        * MICRO,
-        proposer_host_s=0.0 if proposer is None else draw(proposer, None, "proposer"),
-        draft_host_s=draw(
-            engine.draft_host_ms_by_method.get(method, engine.draft_host_ms),
-            given.draft_host_ms,
-            "draft_host",
-        )
-        + (0.0 if tree is None else draw(engine.tree_pass_host_ms, None, "draft_host")),
-        eager_layer_s=constants.value(engine.eager_layer_us, "eager") * MICRO,
-        piecewise_layer_s=constants.value(engine.piecewise_layer_us, "eager") * MICRO
-        if speculative and _verifies_piecewise(deployment)
-        else 0.0,
-        draft_eager_layer_s=constants.value(
-            engine.eager_draft_layer_us or engine.eager_layer_us, "eager"
-        )
-        * MICRO,
-        max_graph_tokens=float(_max_graph_tokens(deployment, width)),
-    )
-
-
-def _verifies_piecewise(deployment: Deployment) -> bool:
-    asked = deployment.scenario.engine.speculative_graphs
-    if asked is not None:
-        return asked == "piecewise"
-    capability = deployment.hardware.identity.compute_capability or ""
-    return capability in deployment.engine.piecewise_capabilities
-
-
-def _max_graph_tokens(deployment: Deployment, width: int) -> int:
-    """Return the rows that captured graphs cover (docs/method.md, graphs)."""
-    engine = deployment.engine
-    if not deployment.scenario.engine.cuda_graphs:
-        return 0
-    if deployment.scenario.engine.max_graph_tokens is not None:
-        return deployment.scenario.engine.max_graph_tokens
-    capability = deployment.hardware.identity.compute_capability or ""
-    limit = (
-        engine.max_graph_tokens_sm10x if capability.startswith("sm10") else engine.max_graph_tokens
-    )
-    return min(
-        limit,
-        deployment.max_num_seqs * width * engine.graph_tokens_per_seq,
-        deployment.max_num_batched_tokens,
     )

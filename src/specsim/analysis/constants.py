@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from specsim.catalog.general import load_general
 from specsim.physics.cost import Num
 from specsim.schema.base import Range
 
-_Z10 = 1.2815515655446004
-"""Standard normal quantile of 90 %: `low` and `high` of a Range are 10th and 90th percentiles."""
+Z90, Z975 = 1.2815515655446004, 1.959963984540054
+"""Standard normal quantiles of 90 % and 97.5 %: `low` and `high` of a Range are 10th and 90th
+percentiles; fitted factors have 95 % intervals."""
 _LEAST = 0.2
 """No sample falls below this share of the value (a rate of zero would stop the clock)."""
 
@@ -69,11 +71,23 @@ class Constants:
         if self.varies is not None and family not in self.varies:
             return constant.value
         z = self.deviate(family)
-        below = (constant.value - constant.low) / _Z10
-        above = (constant.high - constant.value) / _Z10
+        below = (constant.value - constant.low) / Z90
+        above = (constant.high - constant.value) / Z90
         drawn = constant.value + np.where(z < 0, z * below, z * above)
         return np.maximum(drawn, _LEAST * constant.value if constant.value > 0 else constant.low)
 
     def factor(self, relative_sd: float, family: str) -> Num:
         """Return a factor around 1 with the given relative spread."""
         return np.exp(self.deviate(family) * relative_sd) if self.n_samples else 1.0
+
+
+def shipped_discrepancy(*, assumed: bool) -> float:
+    """Return the relative spread of a speedup beyond its parameters.
+
+    Parameters
+    ----------
+    assumed : bool
+        Some kernels of the deployment were never measured on its device.
+    """
+    general = load_general()
+    return (general.discrepancy_assumed if assumed else general.discrepancy_measured).value

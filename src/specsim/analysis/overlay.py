@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specsim.analysis.constants import Constants
+from specsim.analysis.constants import Constants, shipped_discrepancy
 from specsim.analysis.resolve import Deployment
 from specsim.catalog.calibration import load_rules
 from specsim.catalog.engines import parse_version
-from specsim.catalog.general import load_general
 from specsim.catalog.models import canonical_id
 from specsim.schema.calibration import (
     Calibration,
@@ -143,10 +142,7 @@ def overlay(deployment: Deployment, calibration: Calibration | None) -> Overlay:
     if calibration is None:
         return Overlay()
     fitted, here = calibration.scope, scope_of(deployment)
-    general = load_general()
-    shipped = general.discrepancy_measured
-    if deployment.assumed_blocks:
-        shipped = general.discrepancy_assumed
+    shipped = shipped_discrepancy(assumed=bool(deployment.assumed_blocks))
     widening, notes = 0.0, []
     for name, share in load_rules().scope_widening.items():
         one, other = getattr(fitted, name), getattr(here, name)
@@ -169,7 +165,7 @@ def overlay(deployment: Deployment, calibration: Calibration | None) -> Overlay:
             f"calibrated as {', '.join(fixed)} is not used"
         )
     notes += _other_traffic(calibration, deployment.scenario)
-    return Overlay(calibration, min(widening, 1.0), shipped.value, frozenset(fixed), tuple(notes))
+    return Overlay(calibration, min(widening, 1.0), shipped, frozenset(fixed), tuple(notes))
 
 
 def _other_traffic(calibration: Calibration, scenario: Scenario) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from specsim.analysis.constants import Z90
 from specsim.analysis.crossover import first_loss
 from specsim.calibration.fit import Fit, data_of, factors_at, log_slopes, log_times
 from specsim.calibration.model import RunModel
@@ -15,7 +16,6 @@ from specsim.schema.calibration import Suggestion
 from specsim.schema.scenario import Scenario
 
 Array = npt.NDArray[np.float64]
-_Z10 = 1.2815515655446004
 _WORTH_NAMING = 0.95
 """A run is named for a factor if it leaves at most this share of the factor's spread."""
 _FIGURES = 2
@@ -115,7 +115,7 @@ class Advisor:
 
     def _half_width(self, covariance: Array) -> float:
         sd = np.sqrt(max(self._variance(covariance), 0.0)) * self.per_log
-        return float(np.expm1(min(_Z10 * sd, 5.0)))
+        return float(np.expm1(min(Z90 * sd, 5.0)))
 
 
 def _name(run: Run) -> str:

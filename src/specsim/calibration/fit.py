@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from specsim.analysis.constants import Z975
 from specsim.analysis.overlay import draw_factors
 from specsim.calibration.model import METRICS, Predicted, RunModel
 from specsim.calibration.parameters import Parameter
@@ -19,7 +20,6 @@ from specsim.catalog.calibration import load_rules
 Array = npt.NDArray[np.float64]
 _STEP = 1e-4
 """Of the prior's spread, for derivatives: small, yet large against rounding."""
-_Z975 = 1.959963984540054
 _UNSERVED_S = 100.0
 _EXPECTED = 4.0
 """Runs that the expected scatter counts for, against what the fit leaves."""
@@ -55,7 +55,7 @@ class Fit:
         told = narrow | (np.abs(self.x) > _CLEARLY * prior)
         # A host time that may as well be none has an upper limit and no value.
         linear = np.array([p.spec.scale == "linear" for p in self.parameters])
-        return np.asarray(told & ~(linear & (self.x - _Z975 * self.sd <= -1.0)))
+        return np.asarray(told & ~(linear & (self.x - Z975 * self.sd <= -1.0)))
 
     @property
     def limited(self) -> npt.NDArray[np.bool_]:

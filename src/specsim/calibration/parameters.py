@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specsim.analysis.arms import baseline_arm, speculative_arm
-from specsim.analysis.constants import Constants
+from specsim.analysis.constants import Z90, Constants
 from specsim.analysis.overlay import overridden, to_factor
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import mean_context
@@ -20,7 +20,6 @@ from specsim.schema.calibration import ParameterSpec, Scale
 from specsim.units import MICRO, MILLI
 
 Array = npt.NDArray[np.float64]
-_Z10 = 1.2815515655446004
 _UNIT_S = {"ms": MILLI, "us": MICRO}
 _ALWAYS = frozenset({"prompt"})
 """Factors without a constant of their own."""
@@ -93,9 +92,9 @@ def fit_parameters(deployments: Sequence[Deployment]) -> tuple[Parameter, ...]:
 def _relative_sd(constant: Range, scale: Scale) -> float:
     """Return the spread that a constant's own interval says, in the coordinate of the fit."""
     if scale == "linear":
-        return (constant.high - constant.low) / constant.value / (2.0 * _Z10)
+        return (constant.high - constant.low) / constant.value / (2.0 * Z90)
     # A lower end of zero has no logarithm; the upper half then speaks for both.
     halves = [np.log(constant.high / constant.value)] if constant.high > constant.value else [0.0]
     if constant.low > 0:
         halves.append(np.log(constant.value / constant.low))
-    return float(np.mean(halves)) / _Z10
+    return float(np.mean(halves)) / Z90

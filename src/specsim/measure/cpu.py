@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from specsim.analysis.constants import Z90
 from specsim.errors import CalibrationError
 from specsim.measure.cpu_host import Host
 from specsim.physics.kernels import GemmRates, gemm
@@ -36,8 +37,6 @@ _VISIT_S = 0.005
 """A short kernel is called for this long at each visit."""
 _SMALL_ELEMENTS, _SMALL_CALLS = 1024, 2000
 
-_Z10 = 1.2815515655446004
-"""Standard normal quantile of 90 %: `low` and `high` are 10th and 90th percentiles."""
 _LAUNCH_US = (0.0, 500.0)
 _FRACTION = (0.2, 1.1)
 """What `profiles check` calls plausible."""
@@ -322,7 +321,7 @@ def fit_gemm(
     errors = modelled(best.x) / best_times - 1.0
     variance = float(np.mean(np.log1p(errors) ** 2)) * len(gemms) / (len(gemms) - len(best.x))
     # A constant at its bound has no slope left: the pseudo-inverse leaves it without an error.
-    half = _Z10 * np.sqrt(variance * np.diag(np.linalg.pinv(best.jac.T @ best.jac)))
+    half = Z90 * np.sqrt(variance * np.diag(np.linalg.pinv(best.jac.T @ best.jac)))
     lows = _constants(np.maximum(np.minimum(best.x - half, typical), lower))
     highs = _constants(np.minimum(np.maximum(best.x + half, typical), upper))
     packed = max((g.weight_bytes_per_s for g in single), default=0.0) / bandwidth_bytes_per_s
