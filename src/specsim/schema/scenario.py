@@ -95,6 +95,24 @@ class Workload(Record):
 
     input_tokens: float = Field(default=512, gt=0, description="mean prompt length [tokens]")
     output_tokens: float = Field(default=256, ge=1, description="mean answer length [tokens]")
+    input_tokens_p95: float | None = Field(
+        default=None,
+        gt=0,
+        description="95th percentile of prompt lengths, lognormal around the mean [tokens]; "
+        "absent: all alike",
+    )
+    output_tokens_p95: float | None = Field(
+        default=None,
+        ge=1,
+        description="95th percentile of answer lengths, lognormal around the mean [tokens]; "
+        "absent: all alike",
+    )
+    burstiness: float = Field(
+        default=1.0,
+        gt=0,
+        description="shape of the gamma-distributed gaps between arrivals, as vLLM's bench has "
+        "it: 1 is Poisson, less is burstier",
+    )
     cached_prompt_tokens: float = Field(
         default=0, ge=0, description="prefix-cache hits per request, not prefilled [tokens]"
     )
@@ -107,6 +125,18 @@ class Workload(Record):
     arrival: Literal["steady", "burst"] = "steady"
     num_requests: int | None = Field(default=None, gt=0, description="with burst")
     temperature: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _percentiles_above_means(self) -> Workload:
+        for name in ("input_tokens", "output_tokens"):
+            mean, p95 = getattr(self, name), getattr(self, f"{name}_p95")
+            # exp(z^2 / 2): no lognormal has its 95th percentile further above its mean.
+            if p95 is not None and not mean <= p95 <= 3.868 * mean:
+                raise ValueError(
+                    f"{name}_p95 ({p95:g}) must lie between {name} ({mean:g}) and 3.87 times that: "
+                    "no lognormal has that mean and that percentile"
+                )
+        return self
 
     @model_validator(mode="after")
     def _cached_within_prompt(self) -> Workload:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from specsim.schema.base import Record, WeightDtype
 
@@ -38,6 +38,13 @@ class Acceptance(Record):
     )
     counts: int | None = Field(
         default=None, gt=0, description="drafts behind the figure: sets its sampling error"
+    )
+    spread: float | None = Field(
+        default=None,
+        ge=0,
+        le=5,
+        description="how much requests differ: standard deviation, between requests, of the "
+        "log-odds of the per-token rate; absent: the method's",
     )
     measured_at_k: int | None = Field(
         default=None,
@@ -108,9 +115,34 @@ class Speculation(Record):
     draft_tensor_parallel_size: int | None = Field(
         default=None, gt=0, description="1 or the target's; absent: the target's"
     )
+    num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="vLLM's schedule of k: first and last batch size, and k there; 0 is off",
+    )
     tree: Tree | None = None
     adaptive_verification: bool = False
     acceptance: Acceptance | None = None
+
+    @field_validator("num_speculative_tokens_per_batch_size")
+    @classmethod
+    def _tiers_in_order(
+        cls, tiers: tuple[tuple[int, int, int], ...] | None
+    ) -> tuple[tuple[int, int, int], ...] | None:
+        """Refuse what vLLM refuses (v1/spec_decode/dynamic/utils.py)."""
+        if tiers is None:
+            return None
+        name = "num_speculative_tokens_per_batch_size"
+        if tiers[0][0] != 1:
+            raise ValueError(f"{name} must start at batch size 1, not {tiers[0][0]}")
+        before = 0
+        for first, last, k in tiers:
+            if last < first or k < 0:
+                raise ValueError(f"{name}: [{first}, {last}, {k}] is no [first, last, k]")
+            if first <= before:
+                raise ValueError(f"{name}: batch size {first} is in two ranges")
+            before = last
+        return tiers
 
     @model_validator(mode="after")
     def _consistent(self) -> Speculation:
