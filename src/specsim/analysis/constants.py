@@ -16,9 +16,9 @@ from specsim.catalog.general import load_general
 from specsim.physics.cost import Num
 from specsim.schema.base import Range
 
-Z90, Z975 = 1.2815515655446004, 1.959963984540054
-"""Standard normal quantiles of 90 % and 97.5 %: `low` and `high` of a Range are 10th and 90th
-percentiles; fitted factors have 95 % intervals."""
+Z90, Z95, Z975 = 1.2815515655446004, 1.6448536269514722, 1.959963984540054
+"""Standard normal quantiles of 90, 95 and 97.5 %: `low` and `high` of a Range are 10th and 90th
+percentiles; lengths are given with their 95th; fitted factors have 95 % intervals."""
 _LEAST = 0.2
 """No sample falls below this share of the value (a rate of zero would stop the clock)."""
 

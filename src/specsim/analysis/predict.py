@@ -106,7 +106,7 @@ def predict(
     curve, break_even = _over_acceptance(deployment, arms, loads, served)
     kv = _kv(deployment)
     return Prediction(
-        scenario=_scenario_json(deployment),
+        scenario=scenario_json(deployment),
         acceptance=acceptance,
         kv=kv,
         points=points,
@@ -125,7 +125,7 @@ def predict(
         ),
         defaults=deployment.defaults,
         warnings=blocking_first(deployment.warnings + late),
-        provenance=_provenance(deployment, laid),
+        provenance=provenance(deployment, laid),
     )
 
 
@@ -357,7 +357,7 @@ def _off_only(deployment: Deployment, laid: Overlay, loads: Array) -> Prediction
     baseline = baseline_arm(deployment, laid.point())
     points = build_points(deployment, baseline, None, loads, speedup=None, low=None, high=None)
     return Prediction(
-        scenario=_scenario_json(deployment),
+        scenario=scenario_json(deployment),
         acceptance=None,
         kv=_kv(deployment),
         points=points,
@@ -369,15 +369,15 @@ def _off_only(deployment: Deployment, laid: Overlay, loads: Array) -> Prediction
         verdict=Verdict("off", "no speculation was asked for: give --spec-method to compare"),
         defaults=deployment.defaults,
         warnings=blocking_first(deployment.warnings + baseline.budget.notes),
-        provenance=_provenance(deployment, laid),
+        provenance=provenance(deployment, laid),
     )
 
 
-def _scenario_json(deployment: Deployment) -> dict[str, Any]:
+def scenario_json(deployment: Deployment) -> dict[str, Any]:
     return deployment.scenario.model_dump(mode="json", exclude_none=True)
 
 
-def _provenance(deployment: Deployment, laid: Overlay) -> dict[str, Any]:
+def provenance(deployment: Deployment, laid: Overlay) -> dict[str, Any]:
     profile, engine = deployment.hardware, deployment.engine
     constants = {
         name: {

@@ -18,6 +18,11 @@ from specsim.schema.scenario import Workload
 def late_warnings(deployment: Deployment, arms: Pair) -> tuple[str, ...]:
     """Return warnings that need the prediction: the cache circle, the limit of graphs."""
     found = list(dict.fromkeys(arms.baseline.budget.notes + arms.speculative.budget.notes))
+    if deployment.scenario.speculation.num_speculative_tokens_per_batch_size is not None:
+        found.append(
+            f"k = {deployment.num_speculative_tokens} is predicted at every load: the schedule of "
+            "k by batch size is followed by `specsim simulate`"
+        )
     asked = max(deployment.scenario.load.concurrency or (0.0,))
     for name, arm in (("off", arms.baseline), ("on", arms.speculative)):
         most, why = largest_batch(arm, arms.workload)

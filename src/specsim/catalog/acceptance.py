@@ -13,8 +13,8 @@ from specsim.schema.base import Basis, Range, parse
 from specsim.schema.speculation import AcceptanceProfile, ProfilePoint
 
 
-class Decay(Range):
-    """Decay of the conditional acceptance by position, for one method."""
+class ByMethod(Range):
+    """A figure of one drafting method."""
 
     basis: Basis
     source: str
@@ -65,9 +65,11 @@ def load_profile(profile_id: str, *, search: Sequence[Path] = ()) -> AcceptanceP
 
 
 @lru_cache(maxsize=1)
-def _decays() -> dict[str, Decay]:
+def _decays() -> dict[str, ByMethod]:
     path = data_dir("decay.yaml")
-    return {name: parse(Decay, data, what=path.name) for name, data in read_shipped(path).items()}
+    return {
+        name: parse(ByMethod, data, what=path.name) for name, data in read_shipped(path).items()
+    }
 
 
 def decay(method: str) -> Range:
@@ -145,3 +147,18 @@ def _between(
         f"acceptance profile {profile.id}: interpolated between temperature "
         f"{low.temperature:g} and {high.temperature:g} for {temperature:g}"
     ]
+
+
+@lru_cache(maxsize=1)
+def _spreads() -> dict[str, ByMethod]:
+    path = data_dir("spread.yaml")
+    return {
+        name: parse(ByMethod, data, what=path.name) for name, data in read_shipped(path).items()
+    }
+
+
+def spread(method: str) -> Range:
+    """Return how much requests differ: sd of the log-odds of the per-token rate, for a method."""
+    if method not in _spreads():
+        raise not_found("speculation method", method, _spreads(), "specsim predict --help")
+    return _spreads()[method]

@@ -67,6 +67,8 @@ def read_speculative_config(
             speculation["drafter_weight_dtype"] = dtype
     if fields.get("enable_adaptive_verification"):
         speculation["adaptive_verification"] = True
+    if fields.get(_SCHEDULE):
+        speculation[_SCHEDULE] = fields[_SCHEDULE]
     return found
 
 
@@ -104,12 +106,14 @@ def _check_fields(
         )
 
 
+_SCHEDULE = "num_speculative_tokens_per_batch_size"
 _USED = frozenset(
     {
         "method", "model", "num_speculative_tokens", "draft_tensor_parallel_size", "quantization",
         "parallel_drafting", "enable_adaptive_verification", "synthetic_acceptance_rate",
         "synthetic_acceptance_rates", "synthetic_acceptance_length", "rejection_sample_method",
         "suffix_decoding_max_tree_depth", "speculative_token_tree", "tensor_parallel_size",
+        _SCHEDULE,
     }
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -172,6 +172,15 @@ OPTIONS: tuple[Option, ...] = (
            help="Write the scenario that was predicted to this file."),
 )  # fmt: skip
 
+UNDER_LOAD: tuple[Option, ...] = (
+    Option(["--input-len-p95"], section=_WORKLOAD, type=float, key="workload.input_tokens_p95"),
+    Option(["--output-len-p95"], section=_WORKLOAD, type=float, key="workload.output_tokens_p95"),
+    Option(["--burstiness"], section=_WORKLOAD, type=float, key="workload.burstiness"),
+    Option(["--acceptance-spread"], section=_ACCEPTANCE, type=float,
+           key="speculation.acceptance.spread"),
+)  # fmt: skip
+"""What single requests differ in: for commands that serve them one by one."""
+
 _SPELLED_AS_VLLM: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "dtype": ("--dtype", "target.weight_dtype", get_args(WeightDtype)),
     "quantization": ("--quantization", "target.weight_dtype", get_args(WeightDtype)),
@@ -205,17 +214,26 @@ class Request:
 
 
 def scenario_command(
-    name: str, *, extra: tuple[Callable[[Any], Any], ...] = ()
+    name: str, *, extra: tuple[Callable[[Any], Any], ...] = (), more: tuple[Option, ...] = ()
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command that takes a scenario in any of its forms and gets it as a `Request`."""
+    """Make a command that takes a scenario in any of its forms and gets it as a `Request`.
+
+    Parameters
+    ----------
+    extra : tuple of decorators
+        Options of the command's own.
+    more : tuple of Option
+        Options that set keys of the scenario beside those of every command.
+    """
+    options = (*OPTIONS, *more)
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
         def run(**params: Any) -> None:
-            names = ["scenario", *(str(option.name) for option in OPTIONS)]
+            names = ["scenario", *(str(option.name) for option in options)]
             flags = {name: params.pop(name) for name in names}
             _refuse_overwriting(params, flags)
-            function(request=read_request(flags), **params)
+            function(request=read_request(flags, options), **params)
 
         for option in reversed(extra):
             run = option(run)
@@ -223,7 +241,7 @@ def scenario_command(
             ["scenario"], required=False, type=click.Path(path_type=Path), metavar="[SCENARIO]"
         )
         command = click.command(name, cls=ScenarioCommand)(run)
-        command.params = [argument, *OPTIONS, *command.params]
+        command.params = [argument, *options, *command.params]
         return command
 
     return decorate
@@ -232,7 +250,8 @@ def scenario_command(
 def _refuse_overwriting(params: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
     """Refuse to write over what the command reads, and two answers into one file."""
     scenario, saved = flags.get("scenario"), flags.get("save_scenario")
-    read = (scenario, params.get("calibration"), *params.get("measurements", ()))
+    one = ("calibration", "trace", "prices")
+    read = (scenario, *(params.get(name) for name in one), *params.get("measurements", ()))
     written = [params.get("output"), params.get("out"), saved]
     for i, path in enumerate(written):
         others = (*written[:i], *(() if path == saved == scenario else read))
@@ -243,7 +262,7 @@ def _refuse_overwriting(params: Mapping[str, Any], flags: Mapping[str, Any]) -> 
             raise UsageError(f"--save-scenario {saved}: is among the measurements; give another")
 
 
-def read_request(flags: Mapping[str, Any]) -> Request:
+def read_request(flags: Mapping[str, Any], options: Sequence[Option] = OPTIONS) -> Request:
     """Combine a file or a pasted command with the flags, which win."""
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     _refuse_contradictions(given)
@@ -252,7 +271,7 @@ def read_request(flags: Mapping[str, Any]) -> Request:
     engine = _engine(given.get("engine"))
     if "from_command" in given:
         source, notes = _pasted(given["from_command"], engine.get("engine.version"))
-    overrides = {**engine, **_overrides(given, source, notes)}
+    overrides = {**engine, **_overrides(given, source, notes, options)}
     if isinstance(source, dict) and not (
         overrides.get("hardware.accelerator") or source.get("hardware", {}).get("accelerator")
     ):
@@ -261,7 +280,7 @@ def read_request(flags: Mapping[str, Any]) -> Request:
             "list them with `specsim profiles list`"
         )
     scenario = load_scenario(source, overrides=overrides)
-    speculative = [o.name for o in OPTIONS if o.section in (_SPECULATION, _ACCEPTANCE)]
+    speculative = [o.name for o in options if o.section in (_SPECULATION, _ACCEPTANCE)]
     unused = [name for name in speculative if name in given and given[name] != "none"]
     if scenario.speculation.method == "none" and unused:
         raise UsageError(
@@ -319,7 +338,10 @@ def _pasted(text: str, version: str | None) -> tuple[dict[str, Any], list[str]]:
 
 
 def _overrides(
-    given: Mapping[str, Any], source: Path | dict[str, Any], notes: list[str]
+    given: Mapping[str, Any],
+    source: Path | dict[str, Any],
+    notes: list[str],
+    options: Sequence[Option],
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if given.keys() & {"speculative_config", "spec_method"} and source:
@@ -327,7 +349,7 @@ def _overrides(
         names = ("drafter", "drafter_weight_dtype", "draft_tensor_parallel_size", "tree")
         values |= {f"speculation.{name}": None for name in names}
     values |= _spelled_as_vllm(given, source, notes)
-    for option in OPTIONS:
+    for option in options:
         if option.key and option.name in given:
             values[option.key] = given[option.name]
     if given.get("enforce_eager"):
@@ -336,7 +358,7 @@ def _overrides(
         name, equals, text = setting.partition("=")
         if not (name and equals):
             raise UsageError(f"--set {setting!r}: expected KEY=VALUE, such as engine.host_ms=0.9")
-        flag = next((o for o in OPTIONS if o.key == name and o.name in given), None)
+        flag = next((o for o in options if o.key == name and o.name in given), None)
         if flag is not None:
             raise UsageError(f"--set {name} together with {flag.opts[0]}: give one of them")
         values[name] = load_yaml(text, what=f"--set {name}")

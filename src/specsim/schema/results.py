@@ -204,6 +204,7 @@ def as_json(result: Any, *, digits: int = 6) -> Any:
         return {
             f.name: as_json(getattr(result, f.name), digits=digits)
             for f in dataclasses.fields(result)
+            if not f.metadata.get("not_in_json")
         }
     if isinstance(result, BaseModel):
         return as_json(result.model_dump(mode="json"), digits=digits)

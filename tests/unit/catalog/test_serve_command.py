@@ -277,13 +277,17 @@ def test_an_older_config_is_understood_by_its_version():
     )
 
 
-def test_a_schedule_is_said_and_left_to_advise():
+def test_a_schedule_of_k_by_batch_is_kept():
     command = parse_serve_command(
         f"vllm serve {LLAMA} -sc '{EAGLE3[:-1]}, "
         '"num_speculative_tokens_per_batch_size": [[1, 8, 3], [9, 64, 1]]}\''
     )
     assert command.scenario["speculation"]["num_speculative_tokens"] == 3
-    assert "specsim advise" in command.warnings[0]
+    assert command.scenario["speculation"]["num_speculative_tokens_per_batch_size"] == [
+        [1, 8, 3],
+        [9, 64, 1],
+    ]
+    assert not command.warnings
 
 
 def test_flags_of_version_0_7_and_before():
