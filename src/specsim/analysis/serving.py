@@ -262,11 +262,16 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
     With B requests decoding N steps each, B / N prompts come in per step, whatever the rate. So
     the mean step follows from B alone, and the rate from it; nothing iterates:
 
-        rate = (B / N) / step,  step = T(B) + min(1, n B / N) (T_mixed - T(B))
+        rate = (B / N) / step,  step = T(B + 1) + min(1, n B / N) (T_mixed - T(B + 1))
 
-    With fewer chunks than steps this is equation (11), rate = B / (N T(B) + B excess). Below one
-    request in flight the step is that of one. Prompts need room in the steps: B is at most
-    N budget / (prompt + N q). Pipeline stages count as in `closed_loop`.
+    A request finds B others on average, whatever their number does over time (Poisson arrivals
+    see time averages), and is one more itself: the step that it sees is that of B + 1. With fewer
+    chunks than steps this is equation (11), rate = B / (N T(B + 1) + B excess). Prompts need room
+    in the steps: B is at most N budget / (prompt + N q). Pipeline stages count as in
+    `closed_loop`.
+
+    A first token waits for the rest of the step under way, E[s^2] / 2 E[s] where anybody runs
+    (1 - e^-B), and its own prompt shares steps with those that arrive in the same one.
     """
     most, why = largest_batch(arm, workload)
     prompt = max(arm.prefill_tokens, 1.0)
@@ -277,18 +282,25 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
     room = answer / np.asarray(arm.tokens_per_step) * budget / per_request
     if np.all(room < most):
         why = "max_num_batched_tokens"
-    batches = _batches(np.minimum(np.asarray(most, dtype=float), room))
+    top = np.minimum(np.asarray(most, dtype=float), room)
+    batches = _batches(top)
+    seen = np.maximum(np.minimum(batches + 1.0, top), 1.0)
     context = mean_context(workload)
-    step = arm.step(np.maximum(batches, 1.0), context)
+    step = arm.step(seen, context)
     alone_s = step.total.total_s
     decode_steps = answer / step.tokens
     prompts = _prompts(arm, batches)
     chunks = prompts.n_chunks * batches / decode_steps
     at_a_time = np.maximum(chunks / arm.stages, 1.0)
-    mixed_s = prompts.step_s(arm, batches, context, at_a_time)
+    mixed_s = prompts.step_s(arm, seen, context, at_a_time)
     delays = chunks / at_a_time / arm.stages
-    step_s = alone_s + delays * np.maximum(mixed_s - alone_s, 0.0)
+    excess_s = np.maximum(mixed_s - alone_s, 0.0)
+    step_s = alone_s + delays * excess_s
     rates = np.maximum.accumulate(batches / decode_steps / step_s, axis=-1)
+    square = (1.0 - delays) * alone_s**2 + delays * mixed_s**2
+    meeting_s = (1.0 - np.exp(-batches)) * square / step_s
+    beside_s = rates * meeting_s * excess_s * prompts.n_chunks / at_a_time
+    own_s = prompts.n_chunks * prompts.step_s(arm, batches, context, at_a_time)
     shape = np.broadcast_shapes(rates.shape, np.shape(step_s))
     return OpenLoop(
         rates=np.broadcast_to(rates, shape),
@@ -296,7 +308,7 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
         limited_by=why,
         tpot_s=np.broadcast_to(step_s / step.tokens, shape),
         itl_s=np.broadcast_to(step_s, shape),
-        ttft_s=np.broadcast_to(prompts.n_chunks * mixed_s + 0.5 * step_s, shape),
+        ttft_s=np.broadcast_to(own_s + 0.5 * meeting_s + beside_s, shape),
     )
 
 

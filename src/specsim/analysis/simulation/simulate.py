@@ -22,10 +22,10 @@ from specsim.analysis.simulation.served import ServedArm, served_arm
 from specsim.analysis.simulation.statistics import Served
 from specsim.analysis.simulation.tails import tail_causes, verdict
 from specsim.analysis.warnings import blocking_first
-from specsim.catalog.traces import Trace
+from specsim.catalog.traces import Trace, read_trace
 from specsim.errors import UsageError
 from specsim.schema.calibration import Calibration
-from specsim.schema.scenario import Scenario
+from specsim.schema.scenario import Load, Scenario
 from specsim.schema.simulation import ArmName, ArmSimulation, Simulation
 from specsim.schema.slo import Slo
 
@@ -45,7 +45,7 @@ def simulate(
     scenario: Scenario,
     *,
     slo: Slo | None = None,
-    trace: Trace | None = None,
+    trace: Trace | Path | str | None = None,
     pools: Pools | None = None,
     num_requests: int | None = None,
     replications: int = REPLICATIONS,
@@ -61,9 +61,8 @@ def simulate(
     ----------
     slo : Slo, optional
         What to hold the answers against.
-    trace : Trace, optional
-        Recorded arrivals and lengths, in place of the workload's; a request rate of the scenario
-        is ignored.
+    trace : Trace or path, optional
+        Recorded arrivals and lengths, in place of the workload's and the load's.
     pools : Pools, optional
         Also route between replicas with speculation on and off; all arms then have as many
         replicas.
@@ -83,6 +82,10 @@ def simulate(
     SpecsimError
         One line saying what is wrong and what to do.
     """
+    if isinstance(trace, Path | str):
+        trace = read_trace(Path(trace))
+    if trace is not None:
+        scenario = _of_trace(scenario, trace)
     deployment, laid = _prepared(scenario, search, calibration)
     arms = served_arms(deployment, laid.point())
     load, chosen = _offered(deployment, arms, trace, num_requests, pools)
@@ -124,6 +127,23 @@ def simulate(
         ),
         provenance=provenance(deployment, laid),
     )
+
+
+def _of_trace(scenario: Scenario, trace: Trace) -> Scenario:
+    """Return the scenario with the trace's mean lengths and rate as its workload."""
+    lengths = {
+        "input_tokens": float(np.mean(trace.input_tokens)),
+        "output_tokens": float(np.mean(trace.output_tokens)),
+        "input_tokens_p95": None,
+        "output_tokens_p95": None,
+    }
+    workload = scenario.workload.model_copy(update=lengths)
+    cached = min(workload.cached_prompt_tokens, workload.input_tokens)
+    workload = workload.model_copy(update={"cached_prompt_tokens": cached})
+    load = scenario.load
+    if math.isfinite(trace.mean_rate):
+        load = Load(request_rate=(trace.mean_rate,))
+    return scenario.model_copy(update={"workload": workload, "load": load})
 
 
 def served_arms(deployment: Deployment, constants: Any) -> dict[str, ServedArm]:

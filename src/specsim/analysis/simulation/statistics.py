@@ -185,9 +185,7 @@ def attainment(r: Served, slo: Slo) -> float | None:
     if not limits:
         return None
     met = np.ones(r.n, dtype=bool)
-    # A request's own gap between tokens is the mean one: its time per token times tokens a step.
-    gap_s = np.nan_to_num(r.tpot_s) * (r.output_tokens - 1.0) / np.maximum(r.n_steps, 1.0)
-    by_metric = {"ttft": r.ttft_s, "tpot": np.nan_to_num(r.tpot_s), "e2e": r.e2e_s, "itl": gap_s}
+    by_metric = {"ttft": r.ttft_s, "tpot": np.nan_to_num(r.tpot_s), "e2e": r.e2e_s}
     for metric, limit_ms in limits.items():
         met &= by_metric[metric] <= limit_ms * MILLI
     return float(met.sum() / max(r.n + r.n_unserved, 1))
