@@ -15,6 +15,7 @@ from specsim.catalog.models import load_drafter, load_model
 from specsim.catalog.scenario import load_scenario
 from specsim.cli.output import emit, json_option, output_option, write_file
 from specsim.cli.profiles_cpu import measure_cpu
+from specsim.cli.profiles_prices import import_prices
 from specsim.cli.records import Kind, find, kind_of, listing, pretty
 from specsim.cli.words import dtypes, wrapped
 from specsim.errors import InputError, SpecsimError, UsageError
@@ -52,6 +53,7 @@ def command() -> None:
 
 
 command.add_command(measure_cpu)
+command.add_command(import_prices)
 
 
 @command.command("list")

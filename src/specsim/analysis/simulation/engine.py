@@ -29,8 +29,8 @@ class Run:
     first_s: Array
     finish_s: Array
     """NaN: not served by the end of the run."""
-    n_steps: Array
-    """Decode steps that the answer takes."""
+    n_steps: Array | None
+    """Decode steps that each answer takes; None where k changes under way."""
     joined_at: npt.NDArray[np.int64]
     """Iteration after which a request has decoded."""
     stall_s: Array
@@ -188,7 +188,7 @@ class Engine:
             arrival_s=np.asarray(part[11], dtype=float),
             first_s=np.asarray(part[22], dtype=float),
             finish_s=np.asarray(part[23], dtype=float),
-            n_steps=self.n_steps[0].astype(float),
+            n_steps=self.n_steps[0].astype(float) if len(self.n_steps) == 1 else None,
             joined_at=np.asarray(part[24], dtype=np.int64),
             stall_s=np.asarray(part[25], dtype=float),
             stalls=np.asarray(part[27], dtype=np.int64),

@@ -193,7 +193,7 @@ def advance(
         chunk = 0.0
         attention_s = 0.0
         j = 0
-        while True:
+        while n_prefilling + n_stack > 0 or head < tail:
             if j == n_prefilling:
                 if preempted > 0 or room < 1.0 or n_decoding + n_prefilling >= most_running:
                     break
@@ -238,7 +238,9 @@ def advance(
         step_s = 0.0
         if n_decoding > 0:
             x = context / n_decoding * per_context
-            s = min(int(x), n_contexts - 2)
+            s = int(x)
+            if s > n_contexts - 2:
+                s = n_contexts - 2
             at = (tier * (n_batches + 1) + n_decoding) * n_contexts + s
             step_s = decode_s[at] + (decode_s[at + 1] - decode_s[at]) * (x - s)
         later_s = 0.0
@@ -264,7 +266,8 @@ def advance(
         used += per_token * growth
         tokens_out += growth
         prompt_tokens += chunk
-        most_used = max(most_used, used)
+        if used > most_used:
+            most_used = used
         log_end_s[logged] = end
         log_step_s[logged] = step_s
         log_decoding[logged] = n_decoding

@@ -102,7 +102,8 @@ def _of_engine(run: Run, first: int, last: int) -> dict[str, Array]:
         "tpot_s": tpot,
         "e2e_s": e2e,
         "output_tokens": output,
-        "n_steps": run.n_steps[chosen],
+        # Where k changed: the iterations that it decoded in.
+        "n_steps": run.n_steps[chosen] if run.n_steps is not None else ended + 1.0 - joined,
         "mean_batch": in_batch / span,
         "prompt_share": 1.0 - plain / span,
         "stalls": run.stalls[chosen].astype(float),

@@ -40,9 +40,7 @@ def test_tokens_by_steps_is_the_tau_of_the_profile():
 def test_however_requests_differ_the_stream_has_the_tau_of_the_profile(spread, proposal_rate):
     """All tokens by all steps: 1 / E[1 / tau]."""
     deviates = rng(2).standard_normal(200_000)
-    p = per_request_positions(
-        EAGLE3, deviates=deviates, spread=spread, proposal_rate=proposal_rate
-    )
+    p = per_request_positions(EAGLE3, deviates=deviates, spread=spread, proposal_rate=proposal_rate)
     tau = 1.0 + p.sum(axis=1)
     wanted = law.over_all_steps(drafting_length=2.199, proposal_rate=proposal_rate)
     assert 1.0 / np.mean(1.0 / tau) == pytest.approx(wanted, rel=3e-3)

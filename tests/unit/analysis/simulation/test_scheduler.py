@@ -50,7 +50,7 @@ def run(deployment, requests, made, kind="baseline", **more):
 
 
 def test_one_request_by_hand(deployment):
-    """A prompt of 64 tokens at 1 ms each, then 3 steps of 11 ms: the first token is the prompt's."""
+    """A prompt of 64 tokens at 1 ms each, then 3 steps of 11 ms."""
     made = tables(4, decode_s=0.010, per_request_s=0.001, per_prompt_token_s=0.001)
     result = run(deployment, sent([1.0], [64], [4]), made)
     assert result.first_s[0] == pytest.approx(1.064)
@@ -148,7 +148,11 @@ def test_nothing_is_lost(
                 engine__max_model_len=2048,
                 speculation__num_speculative_tokens=k,
                 speculation__acceptance__length=1.0 + 0.4 * k,
-                speculation__num_speculative_tokens_per_batch_size=[[1, 2, k], [3, 8, 1], [9, 64, 0]]
+                speculation__num_speculative_tokens_per_batch_size=[
+                    [1, 2, k],
+                    [3, 8, 1],
+                    [9, 64, 0],
+                ]
                 if schedule
                 else None,
                 workload__cached_prompt_tokens=cached,

@@ -135,9 +135,7 @@ def test_adaptive_verification_is_never_far_behind_the_better_arm(make):
 
 
 def test_two_pools_are_between_all_on_and_all_off(make):
-    answer = simulate(
-        make(load__request_rate=[40.0]), pools=Pools(1, 1, route_above=12.0), **FEW
-    )
+    answer = simulate(make(load__request_rate=[40.0]), pools=Pools(1, 1, route_above=12.0), **FEW)
     assert answer.routed is not None
     assert answer.routed.completed == answer.baseline.completed
     both = sorted([answer.baseline.tpot_ms.mean, answer.speculative.tpot_ms.mean])
@@ -207,9 +205,7 @@ def test_an_answer_of_one_token_has_no_time_per_token(make):
 
 
 def test_a_burst_goes_through_together(make):
-    scenario = make(
-        load={"concurrency": [8]}, workload__arrival="burst", workload__num_requests=16
-    )
+    scenario = make(load={"concurrency": [8]}, workload__arrival="burst", workload__num_requests=16)
     answer = simulate(scenario, replications=1)
     assert answer.baseline.completed == 16
     assert answer.baseline.running <= 8.001
