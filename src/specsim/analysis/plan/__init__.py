@@ -1,0 +1,1 @@
+"""Traffic, a promise and candidate deployments to a fleet."""
