@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from specsim._version import __version__
 from specsim.analysis.arms import Arm, baseline_arm, budget, cached_tokens
 from specsim.analysis.constants import Constants
 from specsim.analysis.crossover import find_crossover, search_loads
 from specsim.analysis.curves import Pair, pair, service_at_rates
 from specsim.analysis.drafting import most_tokens
-from specsim.analysis.overlay import Overlay, counted_here, overlay, with_counted_acceptance
+from specsim.analysis.overlay import Overlay
 from specsim.analysis.points import build_points
+from specsim.analysis.prepare import N_SAMPLES, SEED, prepared, provenance, scenario_json
 from specsim.analysis.resolve import Deployment, resolve
 from specsim.analysis.serving import closed_loop, mean_context, open_loop
 from specsim.analysis.verdict import verdict
 from specsim.analysis.warnings import blocking_first, late_warnings
-from specsim.catalog.borrowing import blocks
-from specsim.catalog.calibration import load_calibration
 from specsim.errors import UsageError
 from specsim.physics import acceptance as law
 from specsim.physics.forward import forward, matrix_times
@@ -46,8 +42,6 @@ from specsim.schema.scenario import Scenario
 
 Array = npt.NDArray[np.float64]
 
-N_SAMPLES = 128
-SEED = 20260710
 _CURVE_RATES = 21
 _FINE = 10
 """Break-even is read off a grid this many times finer than the curve that is shown."""
@@ -77,7 +71,7 @@ def predict(
     SpecsimError
         One line saying what is wrong and what to do.
     """
-    deployment, laid = _prepared(scenario, search, calibration)
+    deployment, laid = prepared(scenario, search, calibration)
     loads = _loads(deployment)
     if deployment.method == "none":
         return _off_only(deployment, laid, loads)
@@ -142,7 +136,7 @@ def predict_crossover(
     UsageError
         The scenario does not speculate.
     """
-    deployment, laid = _prepared(scenario, search, calibration)
+    deployment, laid = prepared(scenario, search, calibration)
     if deployment.method == "none":
         raise UsageError("a crossover needs speculation: method is none; give --spec-method")
     arms = pair(deployment, laid.point())
@@ -154,28 +148,6 @@ def predict_crossover(
 def kv_result(scenario: Scenario, *, search: Sequence[Path] = ()) -> KvResult:
     """Compare the memory of both arms. Acceptance may be absent: memory does not depend on it."""
     return _kv(resolve(scenario, search=search, for_memory=True))
-
-
-def _prepared(
-    scenario: Scenario, search: Sequence[Path], calibration: Calibration | Path | str | None
-) -> tuple[Deployment, Overlay]:
-    """Load what a scenario names, and lay a calibration over it."""
-    if isinstance(calibration, Path | str):
-        calibration = load_calibration(calibration)
-    said: tuple[str, ...] = ()
-    if calibration is not None and counted_here(calibration.scope, scenario):
-        scenario, said = with_counted_acceptance(scenario, calibration.acceptance)
-    deployment = resolve(scenario, search=search)
-    laid = overlay(deployment, calibration)
-    deployment = replace(
-        deployment,
-        defaults=(*deployment.defaults, *said),
-        warnings=(*deployment.warnings, *laid.notes),
-    )
-    if said and deployment.acceptance is not None:
-        counted = replace(deployment.acceptance, source="counted in the calibration's runs")
-        deployment = replace(deployment, acceptance=counted)
-    return deployment, laid
 
 
 def _loads(deployment: Deployment) -> Array:
@@ -373,47 +345,8 @@ def _off_only(deployment: Deployment, laid: Overlay, loads: Array) -> Prediction
     )
 
 
-def scenario_json(deployment: Deployment) -> dict[str, Any]:
-    return deployment.scenario.model_dump(mode="json", exclude_none=True)
-
-
-def provenance(deployment: Deployment, laid: Overlay) -> dict[str, Any]:
-    profile, engine = deployment.hardware, deployment.engine
-    constants = {
-        name: {
-            "basis": block.basis,
-            "source": block.source,
-            "used": name in deployment.used_blocks,
-        }
-        for name, block in blocks(profile.effective)
-    }
-    price = next((p for p in profile.price if p.kind == "typical"), None)
-    return {
-        "specsim": __version__,
-        "engine": {
-            "name": deployment.scenario.engine.name,
-            "version": engine.version,
-            "basis": engine.basis,
-            "source": engine.source,
-        },
-        "hardware": profile.identity.id,
-        "borrowed_from": profile.effective.borrow,
-        "assumed": list(deployment.assumed_blocks),
-        "constants": constants,
-        "model": {"source": deployment.model.source, "confidence": deployment.model.confidence},
-        "weight_dtype": deployment.weight_dtype,
-        "expert_dtype": deployment.expert_dtype,
-        "price": None
-        if price is None
-        else {
-            "usd_per_gpu_hour": price.usd_per_gpu_hour,
-            "as_of": None if price.as_of is None else price.as_of.isoformat(),
-            "source": price.source,
-        },
-        "calibration": laid.provenance(),
-        "band": f"{N_SAMPLES} samples, seed {SEED}, 10th to 90th percentile",
-    }
-
-
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+_prepared = prepared

@@ -136,7 +136,7 @@ def command(
         --slo ttft_p95_ms=1000 --vary gpu=h100_sxm,h200_sxm --vary tp=1,2 --vary k=1,3,5
     """  # noqa: D301 - click reads the escape as "keep these lines"
     from specsim.analysis.plan.plan import NUM_REQUESTS, plan
-    from specsim.analysis.predict import SEED
+    from specsim.analysis.prepare import SEED
     from specsim.catalog.scenario import load_scenario
     from specsim.cli.plan_report import report
     from specsim.schema.slo import parse_slo

@@ -114,7 +114,8 @@ def command(
     specsim simulate scenario.yaml --trace azure_code.csv --trace-rate 4
     specsim simulate scenario.yaml --request-rate 30 --pools 2:1 --route-above 48
     """  # noqa: D301 - click reads the escape as "keep these lines"
-    from specsim.analysis.simulation.simulate import SEED, simulate
+    from specsim.analysis.prepare import SEED
+    from specsim.analysis.simulation.simulate import simulate
     from specsim.catalog.traces import read_trace
     from specsim.cli.simulation_report import report
     from specsim.schema.slo import parse_slo

@@ -22,7 +22,7 @@ from specsim.analysis.plan.search import (
     load_at_slo,
     metric_of,
 )
-from specsim.analysis.predict import _prepared, provenance, scenario_json
+from specsim.analysis.prepare import prepared, provenance, scenario_json
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.warnings import late_warnings
 from specsim.catalog.scenario import load_scenario
@@ -182,7 +182,7 @@ def outcome(option: Option, setting: Setting) -> Outcome:
         tried = [f"{key.rpartition('.')[2]}={value}" for key, value in option.varied.items()]
         return _failed(option, " ".join([name, *tried]), accelerator, option.error)
     try:
-        deployment, laid = _prepared(raw, setting.search, setting.calibration)
+        deployment, laid = prepared(raw, setting.search, setting.calibration)
         test = setting.factory(deployment, laid, setting.slo)
         if option.arm == "baseline":
             late = baseline_arm(deployment, laid.point()).budget.notes

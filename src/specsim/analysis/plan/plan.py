@@ -20,7 +20,7 @@ from specsim.analysis.plan.candidates import (
 from specsim.analysis.plan.choose import best_of, nothing_meets, rank, verdict
 from specsim.analysis.plan.fleet import GPUS_PER_SERVER, Fleet, fleet
 from specsim.analysis.plan.search import TOLERANCE, LoadTestFactory
-from specsim.analysis.predict import SEED
+from specsim.analysis.prepare import SEED
 from specsim.catalog.calibration import load_calibration
 from specsim.errors import InfeasibleError, UsageError
 from specsim.schema.calibration import Calibration

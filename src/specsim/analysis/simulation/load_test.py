@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specsim.analysis.overlay import Overlay
+from specsim.analysis.prepare import SEED
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import open_loop
 from specsim.analysis.simulation import statistics
@@ -14,7 +15,7 @@ from specsim.analysis.simulation.engine import Loop
 from specsim.analysis.simulation.load import OfferedLoad, accepted
 from specsim.analysis.simulation.run import serve
 from specsim.analysis.simulation.served import ArmKind, ServedArm
-from specsim.analysis.simulation.simulate import SEED, served_arms
+from specsim.analysis.simulation.simulate import served_arms
 from specsim.schema.simulation import ArmSimulation
 from specsim.schema.slo import Slo
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from specsim.analysis.predict import _prepared, provenance, scenario_json
+from specsim.analysis.prepare import SEED, prepared, provenance, scenario_json
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import open_loop
 from specsim.analysis.simulation import statistics
@@ -29,7 +29,7 @@ from specsim.schema.scenario import Load, Scenario
 from specsim.schema.simulation import ArmName, ArmSimulation, Simulation
 from specsim.schema.slo import Slo
 
-NUM_REQUESTS, REPLICATIONS, SEED = 2000, 5, 20260710
+NUM_REQUESTS, REPLICATIONS = 2000, 5
 _WORTH_COMPILING = 400_000
 """Requests above which loading the compiled loop costs less than it saves."""
 
@@ -86,7 +86,7 @@ def simulate(
         trace = read_trace(Path(trace))
     if trace is not None:
         scenario = _of_trace(scenario, trace)
-    deployment, laid = _prepared(scenario, search, calibration)
+    deployment, laid = prepared(scenario, search, calibration)
     arms = served_arms(deployment, laid.point())
     load, chosen = _offered(deployment, arms, trace, num_requests, pools)
     if replications < 1:
