@@ -18,6 +18,8 @@ from specsim.errors import InputError, nearest
 MAX_BYTES = 2 * 2**30
 """A week of a large service is below 1 GiB; what is read is held in memory, a tenth of this."""
 HEAD_BYTES = 64 * 1024
+MAX_FIELD_CHARS = 16 * 2**20
+"""A prompt of a long context; what the csv module allows by itself is 128 Ki."""
 _DELIMITERS = ",;\t"
 _MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
 
@@ -116,10 +118,24 @@ def open_csv(path: Path, *, expected: str) -> Iterator[CsvTable]:
     first = head_of(path, expected=expected).lstrip().partition("\n")[0]
     delimiter = max(_DELIMITERS, key=first.count)
     # A stray byte in a column that nobody asks for is no reason to refuse a file.
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+    with (
+        path.open(encoding="utf-8-sig", errors="replace", newline="") as stream,
+        _long_fields(),
+    ):
         reader = csv.reader(stream, delimiter=delimiter, strict=True, skipinitialspace=True)
         try:
             header = next((row for row in reader if any(map(str.strip, row))), [])
         except csv.Error as error:
             raise InputError(f"{path}: line {reader.line_num}: is broken: {error}") from error
         yield CsvTable(path, [name.strip() for name in header], reader)
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Allow long fields for a while: the limit is the whole process's."""
+    before = csv.field_size_limit()
+    csv.field_size_limit(max(before, MAX_FIELD_CHARS))
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)

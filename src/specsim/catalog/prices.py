@@ -56,7 +56,9 @@ def load_prices(path: Path, *, search: Sequence[Path] = ()) -> PriceList:
     NotFoundError
         A price list with an accelerator that no profile describes.
     """
-    first_line = head_of(path, expected=EXPECTED).lstrip().partition("\n")[0]
+    lines = head_of(path, expected=EXPECTED).splitlines()
+    # Who writes a list by hand may begin with a remark.
+    first_line = next((s for s in map(str.strip, lines) if s and not s.startswith("#")), "")
     if "AcceleratorName" in first_line or (":" not in first_line and "," in first_line):
         return read_price_catalog(path, search=search)
     prices = parse(PriceList, read_mapping(path), what=str(path))

@@ -94,9 +94,11 @@ class Trace:
         if not (math.isfinite(rate) and rate > 0):
             raise InputError(f"rate {rate:g} of a trace: expected a number of requests/s above 0")
         if self.duration_s <= 0:
+            alike = "has one request" if self.n_requests == 1 else "all its requests arrive at once"
             raise InputError(
-                f"{self.source}: its requests all arrive at once, so it cannot be scaled to "
-                f"{rate:g} requests/s; use --request-rate with its lengths"
+                f"{self.source}: {alike}, so it cannot be scaled to {rate:g} requests/s; use "
+                f"--request-rate {rate:g} --input-len {np.mean(self.input_tokens):.0f} "
+                f"--output-len {np.mean(self.output_tokens):.0f} in its place"
             )
         return replace(self, arrival_s=self.arrival_s * (self.mean_rate / rate))
 
@@ -121,7 +123,7 @@ def read_trace(path: Path) -> Trace:
         No trace, or one with a value that cannot be right; the message names the line.
     """
     head = head_of(path, expected=EXPECTED)
-    return _read_json(path, head) if head.lstrip()[0] in "{[" else _read_csv(path)
+    return _read_json(path) if head.lstrip()[0] in "{[" else _read_csv(path)
 
 
 # CSV
@@ -174,11 +176,10 @@ def _unit_s(name: str) -> float | None:
 # JSON
 
 
-def _read_json(path: Path, head: str) -> Trace:
+def _read_json(path: Path) -> Trace:
     """Read one record per line, or one document: a list of records, or a result of vLLM."""
-    first = head.lstrip().partition("\n")[0]
     try:
-        document: Any = json.loads(first)
+        document: Any = json.loads(_first_line(path))
     except (ValueError, RecursionError):
         document = None
     if isinstance(document, dict) and not _is_vllm(document):
@@ -190,6 +191,15 @@ def _read_json(path: Path, head: str) -> Trace:
     if not records:
         raise InputError(f"{path}: holds no requests; expected {EXPECTED}")
     return _of_records(path, records[0], enumerate(records, start=1), place="entry")
+
+
+def _first_line(path: Path) -> str:
+    """Return the first line that is not blank: a record with its prompt can be long."""
+    with path.open(encoding="utf-8-sig", errors="replace") as stream:
+        while line := stream.readline(MAX_DOCUMENT_BYTES):
+            if line.strip():
+                return line
+    return ""
 
 
 def _document(path: Path) -> Any:

@@ -122,6 +122,16 @@ def test_a_price_list_is_written_and_read(tmp_path: Path) -> None:
     assert load_prices(written(tmp_path, text, "prices.yaml")) == prices
 
 
+@pytest.mark.parametrize(
+    "first", ["# ours, from November", "# AcceleratorName", "\n---", "\ufeff#,"]
+)
+def test_a_price_list_by_hand_may_begin_with_a_remark(tmp_path: Path, first: str) -> None:
+    text = (
+        "as_of: 2026-11-01\nsource: contract\nprices: {l4: {usd_per_gpu_hour: 1, low: 1, high: 1}}"
+    )
+    assert list(load_prices(written(tmp_path, f"{first}\n{text}\n", "own.yaml")).prices) == ["l4"]
+
+
 def test_a_price_list_by_hand_may_use_other_names(tmp_path: Path) -> None:
     price = "{usd_per_gpu_hour: 2, low: 2, high: 2}"
     head = "as_of: 2026-11-01\nsource: contract\nprices:\n"

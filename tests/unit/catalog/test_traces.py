@@ -144,6 +144,23 @@ def test_windows_text_blank_lines_quotes_and_thousands(tmp_path: Path) -> None:
     assert columns(read(tmp_path, b"prompt,ts,isl,osl\n\xe9,3,5,6\n")) == [(0.0, 5, 6)]
 
 
+def test_prompts_of_a_long_context_are_passed_over(tmp_path: Path) -> None:
+    # More than what a file is recognised by (64 KiB) and than csv allows by itself (128 Ki).
+    prompt, limit = "word " * 40_000, csv.field_size_limit()
+    expected = [(0.0, 40_000, 5), (1.5, 40_000, 6)]
+    rows = [(3.0, prompt, 40_000, 5), (4.5, prompt, 40_000, 6)]
+    names = ("timestamp", "prompt", "isl", "osl")
+    lines = [",".join(map(str, row)) + "\n" for row in (names, *rows)]
+    assert columns(read(tmp_path, "".join(lines))) == expected
+    assert csv.field_size_limit() == limit
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    for first in ("prompt", "timestamp"):
+        ordered = [{first: record[first], **record} for record in records]
+        text = "\n" + "".join(json.dumps(record) + "\n" for record in ordered)
+        assert columns(read(tmp_path, text)) == expected
+    assert columns(read(tmp_path, json.dumps(records))) == expected
+
+
 def test_out_of_order_is_sorted_and_said(tmp_path: Path) -> None:
     trace = read(tmp_path, "ts,isl,osl\n5,1,1\n9,2,2\n3,3,3\n8,4,4\n9,5,5\n")
     assert columns(trace) == [(0, 3, 3), (2, 1, 1), (5, 4, 4), (6, 2, 2), (6, 5, 5)]
@@ -318,10 +335,13 @@ def test_rate_is_one_over_the_mean_gap(tmp_path: Path) -> None:
 
 
 def test_what_has_no_rate_cannot_be_scaled(tmp_path: Path) -> None:
-    trace = read(tmp_path, "ts,isl,osl\n10,1,1\n10,1,1\n")
+    trace = read(tmp_path, "ts,isl,osl\n10,1,4\n10,3,8\n")
     assert trace.mean_rate == math.inf
-    with pytest.raises(InputError, match="all arrive at once"):
-        trace.scaled(1.0)
+    with pytest.raises(InputError, match="all its requests arrive at once") as refused:
+        trace.scaled(2.0)
+    assert "use --request-rate 2 --input-len 2 --output-len 6 in its place" in str(refused.value)
+    with pytest.raises(InputError, match="has one request, so it cannot be scaled"):
+        trace.head(1).scaled(1.0)
     with pytest.raises(InputError, match="expected a number of requests/s above 0"):
         trace.scaled(math.nan)
     with pytest.raises(InputError, match="expected at least 1"):
