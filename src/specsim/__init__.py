@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 from specsim._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from specsim.analysis.plan.plan import plan
     from specsim.analysis.predict import kv_result as kv_budget
     from specsim.analysis.predict import predict
     from specsim.analysis.predict import predict_crossover as crossover
+    from specsim.analysis.simulation.simulate import simulate
     from specsim.calibration.calibrate import calibrate
     from specsim.catalog.scenario import load_scenario
+    from specsim.export.grid_files import sweep
     from specsim.measure.read import read_measurements
     from specsim.validation.summary import validate
 
@@ -25,8 +28,11 @@ _PUBLIC = {
     "crossover": ("specsim.analysis.predict", "predict_crossover"),
     "kv_budget": ("specsim.analysis.predict", "kv_result"),
     "load_scenario": ("specsim.catalog.scenario", "load_scenario"),
+    "plan": ("specsim.analysis.plan.plan", "plan"),
     "predict": ("specsim.analysis.predict", "predict"),
     "read_measurements": ("specsim.measure.read", "read_measurements"),
+    "simulate": ("specsim.analysis.simulation.simulate", "simulate"),
+    "sweep": ("specsim.export.grid_files", "sweep"),
     "validate": ("specsim.validation.summary", "validate"),
 }
 
@@ -35,8 +41,11 @@ __all__ = [
     "crossover",
     "kv_budget",
     "load_scenario",
+    "plan",
     "predict",
     "read_measurements",
+    "simulate",
+    "sweep",
     "validate",
 ]
 

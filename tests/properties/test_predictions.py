@@ -310,7 +310,7 @@ def test_both_kinds_of_load_agree_at_one_request_in_flight(question: dict[str, A
         assert seldom.itl_s == pytest.approx(alone.itl_s, rel=0.03)
         # Nobody's step is under way, where in a closed loop half a one is still to come.
         prompt_s = alone.ttft_s - 0.5 * alone.step.total.total_s
-        assert seldom.ttft_s == pytest.approx(prompt_s, rel=0.03)
+        assert seldom.ttft_s == pytest.approx(prompt_s, rel=0.05)
 
 
 @given(question=questions(load="request_rate"))

@@ -14,9 +14,9 @@ import click
 from pydantic import ValidationError
 
 from specsim.cli.axes import parse_axes, vary_option
+from specsim.cli.execution import executor_of, run_options, seed_option, slo_options
 from specsim.cli.options import UNDER_LOAD, Option, Request, calibration_option, scenario_command
 from specsim.cli.output import emit, json_option, output_option, refuse_overwriting
-from specsim.cli.simulate import executor_of, run_options, slo_options
 from specsim.errors import UsageError
 from specsim.schema.results import as_json as plain
 from specsim.schema.traffic import Traffic
@@ -101,6 +101,7 @@ fleet_options = (
             "--requests", type=click.IntRange(min=1), metavar="N",
             help="Simulated in each load test. Absent: 5000.",
         ),
+        seed_option,
         *run_options,
         json_option,
         output_option,

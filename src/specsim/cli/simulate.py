@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from specsim.cli.execution import executor_of, run_options, seed_option, slo_options
 from specsim.cli.options import UNDER_LOAD, Request, calibration_option, scenario_command
 from specsim.cli.output import emit, json_option, output_option
-from specsim.errors import MissingExtraError, UsageError
+from specsim.errors import UsageError
 from specsim.schema.results import as_json as plain
 
 if TYPE_CHECKING:
     from specsim.analysis.simulation.run import Pools
-    from specsim.analysis.simulation.simulate import Executor
-
-slo_options = (
-    click.option(
-        "--slo", multiple=True, metavar="METRIC_PXX_ms=N",
-        help="A promise: ttft, tpot, itl or e2e, mean or a percentile, e.g. ttft_p95_ms=1000 "
-        "(repeatable).",
-    ),
-    click.option(
-        "--goodput", multiple=True, metavar="METRIC:MS",
-        help="What each request must meet, as vLLM's bench has it, e.g. ttft:1000 (repeatable).",
-    ),
-)  # fmt: skip
-run_options = (
-    click.option("--seed", type=click.IntRange(min=0), help="The same seed, the same answer."),
-    click.option(
-        "--workers", type=click.IntRange(min=1), default=1, show_default=True,
-        help="Processes; the answer does not depend on them.",
-    ),
-    click.option(
-        "--scheduler", metavar="tcp://HOST:PORT",
-        help="Run on the workers of a Dask cluster instead.",
-    ),
-)  # fmt: skip
 
 
 @scenario_command(
@@ -76,6 +51,7 @@ run_options = (
             "--replications", type=click.IntRange(min=1), default=5, show_default=True,
             help="Independent repeats, from which the intervals come.",
         ),
+        seed_option,
         *run_options,
         click.option(
             "--loop", type=click.Choice(["lists", "compiled"]),
@@ -175,38 +151,3 @@ def _pools(
             )
         route_above = found.load if found.load is not None else found.searched[1]
     return Pools(int(parts[0]), int(parts[1]), route_above)
-
-
-@contextlib.contextmanager
-def executor_of(workers: int, scheduler: str | None) -> Iterator[Executor | None]:
-    """Give what runs tasks: this process, others here, or a Dask cluster.
-
-    Raises
-    ------
-    UsageError
-        Nobody answers at the scheduler's address.
-    """
-    if scheduler is not None:
-        try:
-            from distributed import Client
-        except ImportError as error:
-            raise MissingExtraError(
-                "--scheduler needs Dask; install it with `pip install 'specsim-llm[distributed]'`"
-            ) from error
-        try:
-            client = Client(scheduler, timeout="5s", set_as_default=False)  # type: ignore[no-untyped-call]
-        except (OSError, ValueError, TimeoutError) as error:
-            raise UsageError(
-                f"--scheduler {scheduler}: nobody answers ({error}); start one with `dask "
-                "scheduler`, or use --workers N"
-            ) from error
-        with client:
-            yield client.get_executor()  # type: ignore[no-untyped-call]
-    elif workers > 1:
-        import multiprocessing
-        from concurrent.futures import ProcessPoolExecutor
-
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-            yield pool
-    else:
-        yield None

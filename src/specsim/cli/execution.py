@@ -1,0 +1,74 @@
+"""Flags that several commands share: promises, and where the work is done."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from specsim.errors import MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    from specsim.analysis.simulation.simulate import Executor
+
+slo_options = (
+    click.option(
+        "--slo", multiple=True, metavar="METRIC_PXX_ms=N",
+        help="A promise: ttft, tpot, itl or e2e, mean or a percentile, e.g. ttft_p95_ms=1000 "
+        "(repeatable).",
+    ),
+    click.option(
+        "--goodput", multiple=True, metavar="METRIC:MS",
+        help="What each request must meet, as vLLM's bench has it, e.g. ttft:1000 (repeatable).",
+    ),
+)  # fmt: skip
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), help="The same seed, the same answer."
+)
+run_options = (
+    click.option(
+        "--workers", type=click.IntRange(min=1), default=1, show_default=True,
+        help="Processes; the answer does not depend on them.",
+    ),
+    click.option(
+        "--scheduler", metavar="tcp://HOST:PORT",
+        help="Run on the workers of a Dask cluster instead.",
+    ),
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def executor_of(workers: int, scheduler: str | None) -> Iterator[Executor | None]:
+    """Give what runs tasks: this process, others here, or a Dask cluster.
+
+    Raises
+    ------
+    UsageError
+        Nobody answers at the scheduler's address.
+    """
+    if scheduler is not None:
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise MissingExtraError(
+                "--scheduler needs Dask; install it with `pip install 'specsim-llm[distributed]'`"
+            ) from error
+        try:
+            client = Client(scheduler, timeout="5s", set_as_default=False)  # type: ignore[no-untyped-call]
+        except (OSError, ValueError, TimeoutError) as error:
+            raise UsageError(
+                f"--scheduler {scheduler}: nobody answers ({error}); start one with `dask "
+                "scheduler`, or use --workers N"
+            ) from error
+        with client:
+            yield client.get_executor()  # type: ignore[no-untyped-call]
+    elif workers > 1:
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            yield pool
+    else:
+        yield None
