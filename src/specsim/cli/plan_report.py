@@ -8,6 +8,7 @@ from specsim.cli.words import joined, notes, titled, wrapped
 from specsim.export.tables import MISSING, Cell, column, exact, figure, table
 from specsim.export.terminal import Role, Screen
 from specsim.schema.plan import Candidate, Plan
+from specsim.schema.slo import Slo
 
 _SHOWN = 30
 """Rows of the ranking; the rest is in the JSON."""
@@ -63,11 +64,11 @@ def _heading(screen: Screen, plan: Plan) -> list[str]:
 def _promises(plan: Plan) -> Iterator[str]:
     for t in plan.slo["targets"]:
         yield f"{t['metric'].upper()} {t['statistic']} ≤ {exact(t['at_most_ms'])} ms"
-    if plan.slo["goodput_ms"]:
-        bounds = ", ".join(
-            f"{m.upper()} ≤ {exact(v)} ms" for m, v in plan.slo["goodput_ms"].items()
-        )
-        yield f"{exact(plan.slo['attainment_pct'])} % of requests with {bounds}"
+    slo = Slo.model_validate(plan.slo)
+    if slo.required_attainment_pct is not None:
+        limits = slo.request_thresholds_ms.items()
+        bounds = ", ".join(f"{metric.upper()} ≤ {exact(ms)} ms" for metric, ms in limits)
+        yield f"{exact(slo.required_attainment_pct)} % of requests with {bounds}"
 
 
 def _verdict(screen: Screen, plan: Plan) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from specsim.cli.words import heading, joined, notes, titled, wrapped
@@ -52,11 +53,14 @@ def report(screen: Screen, answer: Simulation) -> list[str]:
 
 def _sent(answer: Simulation) -> str:
     load = answer.load
-    n = f"{load['requests_measured']:,} requests, {load['replications']} times over"
+    requests, times = load["requests_measured"], load["replications"]
+    n = f"{requests:,} request{'s' if requests != 1 else ''}"
+    n += f", {times} times over" if times > 1 else ""
     if load["kind"] == "concurrency":
         sent = f"{exact(load['value'])} concurrent requests"
     elif load["kind"] == "trace":
-        sent = f"the trace {load['trace']} ({figure(load['value'])} requests/s)"
+        rate = f" ({figure(load['value'])} requests/s)" if load["value"] < math.inf else ""
+        sent = f"the trace {load['trace']}{rate}"
     else:
         sent = f"{exact(load['value'])} requests/s"
     pools = load["pools"]

@@ -23,6 +23,8 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 _BY_NAME: dict[str, Metric] = {**{metric: metric for metric in METRICS}, "e2el": "e2e"}
 """Metrics by the names that people write; vLLM says e2el."""
 _MS_PER: dict[str, float] = {"ms": 1.0, "s": 1.0 / MILLI}
+_ATTAINMENT_PCT = 99.0
+"""What people promise of every request, where they do not say (guidellm's examples)."""
 K = TypeVar("K", bound=str)
 _SLO_FORM = "write it as ttft_p95_ms=1000, e2e_mean_s=5 or attainment_pct=99"
 _GOODPUT_FORM = "write it as ttft:1000 [ms]"
@@ -66,9 +68,10 @@ class Slo(Record):
     goodput_ms: dict[Metric, float] = Field(
         default_factory=dict, description="bounds on every single request, as vLLM's --goodput [ms]"
     )
-    attainment_pct: float = Field(
-        default=99.0, gt=0, le=100,
-        description="share of requests that must meet all bounds on a request, if any are given",
+    attainment_pct: float | None = Field(
+        default=None, gt=0, le=100,
+        description="share of requests that must meet all bounds on a request; absent: 99 with "
+        "--goodput, else targets alone decide",
     )  # fmt: skip
 
     @field_validator("goodput_ms")
@@ -91,18 +94,22 @@ class Slo(Record):
 
     @property
     def request_thresholds_ms(self) -> dict[Metric, float]:
-        """What a single request is judged by: `goodput_ms`, else the tightest bound per metric.
+        """What a request is judged by: `goodput_ms`, else the bound of the highest percentile.
 
-        Targets on itl bound gaps and say nothing of a request.
+        Half of the requests may miss a bound on the median and all be served as promised. Targets
+        on itl bound gaps and say nothing of a request.
         """
         if self.goodput_ms:
             return dict(self.goodput_ms)
-        tightest: dict[Metric, float] = {}
-        for target in self.targets:
-            if target.metric != "itl":
-                known = tightest.get(target.metric, math.inf)
-                tightest[target.metric] = min(known, target.at_most_ms)
-        return tightest
+        rising = sorted(self.targets, key=lambda target: target.percentile or 0.0)
+        return {t.metric: t.at_most_ms for t in rising if t.metric != "itl"}
+
+    @property
+    def required_attainment_pct(self) -> float | None:
+        """The share of requests that must meet all bounds on one, if a share is promised."""
+        if self.attainment_pct is not None:
+            return self.attainment_pct
+        return _ATTAINMENT_PCT if self.goodput_ms else None
 
     def is_empty(self) -> bool:
         """Return whether nothing is promised."""
@@ -144,10 +151,15 @@ def parse_slo(slo: Sequence[str] = (), goodput: Sequence[str] = ()) -> Slo:
         if metric == "itl":
             raise InputError(f"{what}: {_NO_GAP}")
         _set_once(goodput_ms, metric, _positive(value, what), flag="--goodput")
+    if "attainment_pct" in bounds and not (targets or goodput_ms):
+        raise UsageError(
+            "--slo attainment_pct says how many requests, and not what they must meet; add "
+            "--goodput ttft:1000, or another --slo"
+        )
     return Slo(
         targets=tuple(targets.values()),
         goodput_ms=goodput_ms,
-        attainment_pct=bounds.get("attainment_pct", 99.0),
+        attainment_pct=bounds.get("attainment_pct"),
     )
 
 

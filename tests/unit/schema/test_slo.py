@@ -33,14 +33,21 @@ def test_nothing_is_promised_without_flags() -> None:
     assert parse_slo([], []) == Slo()
     assert Slo().is_empty()
     assert Slo().request_thresholds_ms == {}
-    # A share of requests is no promise without a bound on one.
-    assert parse_slo(["attainment_pct=90"], []).is_empty()
+    with pytest.raises(UsageError, match="not what they must meet; add --goodput"):
+        parse_slo(["attainment_pct=90"], [])
 
 
-def test_without_goodput_the_tightest_bound_of_each_metric_judges_a_request() -> None:
+def test_a_share_is_promised_with_goodput_or_where_it_is_given() -> None:
+    assert parse_slo([], ["ttft:500"]).required_attainment_pct == 99.0
+    assert parse_slo(["attainment_pct=90"], ["ttft:500"]).required_attainment_pct == 90.0
+    assert parse_slo(["attainment_pct=90", "ttft_p95_ms=500"], []).required_attainment_pct == 90.0
+    assert parse_slo(["ttft_p95_ms=500"], []).required_attainment_pct is None
+
+
+def test_without_goodput_the_bound_of_the_highest_percentile_judges_a_request() -> None:
     slo = parse_slo(["ttft_p50_ms=200", "ttft_p99_s=1", "tpot_p99_ms=50", "itl_p99_ms=90"], [])
     # A gap between two chunks is no property of a request.
-    assert slo.request_thresholds_ms == {"ttft": 200.0, "tpot": 50.0}
+    assert slo.request_thresholds_ms == {"ttft": 1000.0, "tpot": 50.0}
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,9 @@ def judged(simulation: ArmSimulation, slo: Slo) -> tuple[Reached, ...]:
         _latency(t.name, _statistic(simulation, t.metric, t.statistic), t.at_most_ms)
         for t in slo.targets
     ]
-    if slo.goodput_ms:
-        found.append(_attained(100.0 * (simulation.attainment or 0.0), slo.attainment_pct))
+    required = slo.required_attainment_pct
+    if required is not None:
+        found.append(_attained(100.0 * (simulation.attainment or 0.0), required))
     return tuple(found)
 
 

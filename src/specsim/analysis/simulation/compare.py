@@ -86,14 +86,15 @@ def slo_results(summary: ArmSimulation, slo: Slo) -> list[dict[str, Any]]:
                 "met": bool(value <= target.at_most_ms) and not summary.overloaded,
             }
         )
-    if slo.goodput_ms:
+    required = slo.required_attainment_pct
+    if required is not None:
         reached = 100.0 * (summary.attainment or 0.0)
         results.append(
             {
                 "target": "attainment_pct",
                 "value": reached,
-                "limit": slo.attainment_pct,
-                "met": reached >= slo.attainment_pct and not summary.overloaded,
+                "limit": required,
+                "met": reached >= required and not summary.overloaded,
             }
         )
     return results
