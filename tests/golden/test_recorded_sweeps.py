@@ -62,4 +62,6 @@ def test_one_k_predicts_another(fitted: int, predicted: int) -> None:
 
 
 def test_every_recorded_sweep_is_on_the_page() -> None:
-    assert {name for name, _ in SWEEPS} == {path.name for path in LAB.iterdir() if path.is_dir()}
+    recorded = {path.name for path in LAB.iterdir() if path.is_dir()}
+    # Open loops are replayed request by request: test_recorded_tails.py.
+    assert {name for name, _ in SWEEPS} == recorded - {"open_loop"}

@@ -95,6 +95,15 @@ def test_what_nothing_meets_exits_with_3() -> None:
     assert "REJECTED" in done.stdout
 
 
+def test_what_could_not_be_tested_claims_no_tests() -> None:
+    done = specsim(
+        str(EXAMPLES / "llama-3.3-70b-4xh100.yaml"), "--avg-qps", "5", "-tp", "1", *PROMISE
+    )
+    assert done.returncode == 3
+    assert "does not fit" in done.stdout
+    assert "load tests" not in done.stdout
+
+
 def test_the_seed_and_not_the_workers_make_the_answer() -> None:
     args = (EXAMPLE, "--avg-qps", "50", *PROMISE, *QUICK, "--input-len-p95", "1500")
     one = answer(*args, "--seed", "7")

@@ -157,7 +157,8 @@ def closed_loop(
         step=step,
         tpot_s=_per_token(decoding_s, workload, step_s / step.tokens),
         itl_s=np.where(decode_steps > 0, decoding_s / np.maximum(decode_steps, 1e-9), step_s),
-        ttft_s=own_s + 0.5 * step_s + waiting_s,
+        # An answer sends the next request, which comes as the others' next step starts.
+        ttft_s=own_s + (1.0 - 1.0 / batch) * step_s + waiting_s,
         output_tokens_per_s=batch * workload.output_tokens / slot_s,
     )
 
@@ -284,7 +285,9 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
         why = "max_num_batched_tokens"
     top = np.minimum(np.asarray(most, dtype=float), room)
     batches = _batches(top)
-    seen = np.maximum(np.minimum(batches + 1.0, top), 1.0)
+    # Rounded, or a hair of a request more would be padded to the next captured graph.
+    others = np.round(batches, 5)
+    seen = np.maximum(np.minimum(others + 1.0, top), 1.0)
     context = mean_context(workload)
     step = arm.step(seen, context)
     alone_s = step.total.total_s
@@ -300,7 +303,7 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
     square = (1.0 - delays) * alone_s**2 + delays * mixed_s**2
     meeting_s = (1.0 - np.exp(-batches)) * square / step_s
     beside_s = rates * meeting_s * excess_s * prompts.n_chunks / at_a_time
-    own_s = prompts.n_chunks * prompts.step_s(arm, batches, context, at_a_time)
+    own_s = prompts.n_chunks * prompts.step_s(arm, others, context, at_a_time)
     shape = np.broadcast_shapes(rates.shape, np.shape(step_s))
     return OpenLoop(
         rates=np.broadcast_to(rates, shape),

@@ -168,11 +168,14 @@ def _rejected(plan: Plan) -> list[str]:
 def _basis(plan: Plan, accepted: Sequence[Candidate]) -> list[str]:
     test = plan.provenance["load_test"]
     simulations = sum(c.simulations for c in plan.candidates)
-    entries = [
-        f"{simulations:,} simulated load tests of one replica, {test['requests']:,} requests each, "
-        f"seed {test['seed']}; the load at the SLO is found to {test['tolerance_pct']:g} %, its "
-        "step times are those of `specsim predict`, without their interval"
-    ]
+    entries = []
+    if simulations:
+        entries.append(
+            f"{simulations:,} simulated load tests of one replica, {test['requests']:,} requests "
+            f"each, seed {test['seed']}; the load at the SLO is found to "
+            f"{test['tolerance_pct']:g} %, its step times are those of `specsim predict`, without "
+            "their interval"
+        )
     for device, price in {c.accelerator: c.price for c in accepted}.items():
         if price is not None:
             dated = f", {price.as_of}" if price.as_of else ""
