@@ -7,46 +7,53 @@ load run fastest.
 
 from __future__ import annotations
 
+import functools
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from specsim.analysis.acceptance import AcceptanceModel
-from specsim.analysis.arms import Arm, baseline_arm, speculative_arm
-from specsim.analysis.curves import Pair, pair, service_at_rates
-from specsim.analysis.overlay import Overlay
-from specsim.analysis.prepare import SEED, prepared
-from specsim.analysis.resolve import Deployment
-from specsim.analysis.serving import closed_loop
-from specsim.catalog.hardware import price_usd_per_gpu_hour
+from specsim.analysis.grid_rows import ANYTIME, Block, Columns, empty_figures
+from specsim.analysis.prepare import prepared
 from specsim.catalog.scenario import ACCEPTANCE_FORMS, LOADS, load_scenario
-from specsim.errors import InfeasibleError, SpecsimError, UsageError
-from specsim.physics import acceptance as law
-from specsim.physics.economics import usd_per_mtok
+from specsim.errors import InfeasibleError, SpecsimError, UsageError, nearest
 from specsim.schema.calibration import Calibration
-from specsim.schema.grid import TEXTS, columns
-from specsim.schema.scenario import Load, Scenario
-from specsim.units import MILLI
+from specsim.schema.grid import scenario_keys
+from specsim.schema.scenario import Scenario
+
+__all__ = ["Columns", "Grid"]
 
 Array = npt.NDArray[np.float64]
-Columns = dict[str, npt.NDArray[Any]]
 
-_VECTOR_FORMS = ("rate", "length", "draft_acceptance_rate")
 _MOST_AT_ONCE = 50_000
-"""Points of one evaluation: more gain no speed and take memory."""
-_PART_ROWS = (2_000, 200_000)
-_PARTS = 64
-_BAND_SAMPLES = 32
+"""Rows of one evaluation, and of a part: more gain no speed and take memory."""
+_DEPLOYMENT_ROWS = 4_000
+"""Rows that take as long as finding out about a deployment."""
+_PARTS, _PART_ROWS = 64, (20_000, 1_000_000)
+"""Parts of a grid, where each then takes as long as so many rows: a tenth to a few seconds."""
+_LEAST_LOAD = {"concurrency": 1.0, "request_rate": np.nextafter(0.0, 1.0)}
+_NEW_METHOD = ("drafter", "drafter_weight_dtype", "draft_tensor_parallel_size", "tree")
+"""What another way of speculating brings itself."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A scenario varied over axes."""
+    """A scenario varied over axes.
+
+    Rows are computed in tiles: some acceptances and loads of one deployment. A part is a run of
+    tiles; neither depends on who computes it.
+
+    Raises
+    ------
+    UsageError
+        A key that no scenario has, an axis without values, axes that exclude each other, or a
+        load or an acceptance that is no number.
+    """
 
     scenario: Scenario
     axes: Mapping[str, tuple[Any, ...]]
@@ -56,12 +63,27 @@ class Grid:
     bands: bool = False
 
     def __post_init__(self) -> None:
-        empty = [key for key, values in self.axes.items() if not values]
-        if empty:
-            raise UsageError(f"axis {empty[0]}: no values; give at least one")
-        forms = [f for f in ACCEPTANCE_FORMS if f"speculation.acceptance.{f}" in self.axes]
-        if len(forms) > 1:
-            raise UsageError(f"axes of acceptance {' and '.join(forms)}: vary one form")
+        for key, values in self.axes.items():
+            if key not in scenario_keys():
+                close = nearest(key, scenario_keys())
+                raise UsageError(
+                    f"axis {key}: no such key of a scenario; nearest: {', '.join(close) or 'none'}"
+                )
+            if not values:
+                raise UsageError(f"axis {key}: no values; give at least one")
+        for prefix, kinds in (("load", LOADS), ("speculation.acceptance", ACCEPTANCE_FORMS)):
+            both = [kind for kind in kinds if f"{prefix}.{kind}" in self.axes]
+            if len(both) > 1:
+                raise UsageError(f"axes of {prefix} {' and '.join(both)}: vary one of them")
+        if self.acceptance_key is not None:
+            _refuse_words(self.acceptance_key, self.axes[self.acceptance_key])
+        if self.load_key in self.axes:
+            _refuse_words(self.load_key, self.axes[self.load_key])
+            least = _LEAST_LOAD[self.load_key.removeprefix("load.")]
+            wrong = self.loads[~((self.loads >= least) & np.isfinite(self.loads))]
+            if wrong.size:
+                allowed = "1 and more" if least == 1.0 else "above 0"
+                raise UsageError(f"axis {self.load_key}: got {wrong[0]:g}; allowed: {allowed}")
 
     @property
     def load_key(self) -> str:
@@ -71,7 +93,7 @@ class Grid:
             return varied[0]
         return next(f"load.{k}" for k in LOADS if getattr(self.scenario.load, k) is not None)
 
-    @property
+    @functools.cached_property
     def loads(self) -> Array:
         """The loads of every point."""
         given = self.axes.get(self.load_key)
@@ -82,10 +104,10 @@ class Grid:
     @property
     def acceptance_key(self) -> str | None:
         """The axis of acceptance that is evaluated as an array, if there is one."""
-        keys = (f"speculation.acceptance.{form}" for form in _VECTOR_FORMS)
+        keys = (f"speculation.acceptance.{form}" for form in ANYTIME)
         return next((key for key in keys if key in self.axes), None)
 
-    @property
+    @functools.cached_property
     def outer(self) -> dict[str, tuple[Any, ...]]:
         """The axes of which each combination is a deployment of its own."""
         inner = (self.load_key, self.acceptance_key)
@@ -98,22 +120,49 @@ class Grid:
         return (*self.axes, *own)
 
     @property
-    def points_per_deployment(self) -> int:
-        """Rows of one combination of the outer axes."""
-        key = self.acceptance_key
-        return self.loads.size * (1 if key is None else len(self.axes[key]))
+    def n_deployments(self) -> int:
+        """Combinations of the outer axes."""
+        return math.prod(len(values) for values in self.outer.values())
 
     @property
     def size(self) -> int:
         """Rows of the whole grid."""
-        return self.points_per_deployment * math.prod(len(v) for v in self.outer.values())
+        return self.n_deployments * self._n_values * self.loads.size
+
+    @property
+    def n_tiles(self) -> int:
+        """What parts are made of."""
+        return self.n_deployments * len(self._tiles)
+
+    @property
+    def _n_values(self) -> int:
+        return 1 if self.acceptance_key is None else len(self.axes[self.acceptance_key])
+
+    @functools.cached_property
+    def _tiles(self) -> tuple[tuple[slice, slice], ...]:
+        """Acceptances and loads of each tile of a deployment."""
+        values = max(_MOST_AT_ONCE // self.loads.size, 1)
+        loads = min(self.loads.size, _MOST_AT_ONCE)
+        return tuple(
+            (slice(i, min(i + values, self._n_values)), slice(j, min(j + loads, self.loads.size)))
+            for i in range(0, self._n_values, values)
+            for j in range(0, self.loads.size, loads)
+        )
 
     def parts(self) -> list[range]:
-        """Return runs of deployments that are about as large as each other, whoever works."""
-        rows = min(max(math.ceil(self.size / _PARTS), _PART_ROWS[0]), _PART_ROWS[1])
-        each = max(rows // self.points_per_deployment, 1)
-        n = self.size // self.points_per_deployment
+        """Return runs of tiles that take about as long as each other."""
+        n = self.n_tiles
+        rows = math.ceil(self.size / n)
+        as_rows = rows + _DEPLOYMENT_ROWS
+        least, most = _PART_ROWS
+        aim = min(max(n * as_rows / _PARTS, least), most)
+        each = max(min(int(aim / as_rows), _MOST_AT_ONCE // rows), 1)
         return [range(i, min(i + each, n)) for i in range(0, n, each)]
+
+    def n_rows(self, part: range) -> int:
+        """Return the rows of a part."""
+        sizes = [(v.stop - v.start) * (w.stop - w.start) for v, w in self._tiles]
+        return sum(sizes[tile % len(sizes)] for tile in part)
 
     def combination(self, number: int) -> dict[str, Any]:
         """Return the values of the outer axes of a deployment."""
@@ -124,202 +173,66 @@ class Grid:
         return {key: values[key] for key in self.outer}
 
     def evaluate(self, part: range) -> Columns:
-        """Return the columns of the deployments of a part, axes first."""
-        blocks = [block for number in part for block in self._deployment(self.combination(number))]
+        """Return the columns of the tiles of a part, axes first."""
+        blocks = [self._tile(tile) for tile in part]
         return {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
 
-    def _deployment(self, values: dict[str, Any]) -> Iterator[Columns]:
+    def _tile(self, tile: int) -> Columns:
+        number, within = divmod(tile, len(self._tiles))
+        some, at = self._tiles[within]
+        outer, loads = self.combination(number), self.loads[at]
         key = self.acceptance_key
-        steps: Sequence[Any] = (None,) if key is None else self.axes[key]
-        at_once = max(_MOST_AT_ONCE // self.loads.size, 1)
-        for start in range(0, len(steps), at_once):
-            some = steps[start : start + at_once]
-            axes = self._axis_columns(values, some)
-            try:
-                figures = self._figures(values, some)
-            except SpecsimError as error:
-                status = "infeasible" if isinstance(error, InfeasibleError) else "refused"
-                figures = self._empty(len(some) * self.loads.size, status, str(error))
-            yield axes | figures
-
-    def _axis_columns(self, values: dict[str, Any], steps: Sequence[Any]) -> Columns:
-        n = self.loads.size
-        found: Columns = {}
-        for key in self.keys:
-            if key == self.load_key:
-                found[key] = np.tile(self.loads, len(steps))
-            elif key == self.acceptance_key:
-                found[key] = np.repeat(np.array(steps, dtype=float), n)
+        values = () if key is None else self.axes[key][some]
+        n = loads.size * (some.stop - some.start)
+        try:
+            figures = self._block(outer, values, loads).figures()
+        except SpecsimError as error:
+            status = "infeasible" if isinstance(error, InfeasibleError) else "refused"
+            figures = empty_figures(n, status, str(error), bands=self.bands)
+        axes: Columns = {}
+        for name in self.keys:
+            if name == self.load_key:
+                axes[name] = np.tile(loads, n // loads.size)
+            elif name == key:
+                axes[name] = np.repeat(np.array(values, dtype=float), loads.size)
             else:
-                found[key] = np.full(n * len(steps), self._as_written(key, values[key]))
-        return found
+                axes[name] = np.full(n, self._written[name](outer[name]))
+        return axes | figures
 
-    def _as_written(self, key: str, value: Any) -> int | float | str:
-        """Return a value in a type that all values of its axis have."""
-        kinds = {type(v) for v in self.axes[key]}
-        if kinds == {int}:
-            return int(value)
-        return float(value) if kinds <= {int, float} else str(value)
+    @functools.cached_property
+    def _written(self) -> dict[str, Any]:
+        """How values of each outer axis are written: in a type that all of them have."""
+        kinds = {key: {type(v) for v in values} for key, values in self.outer.items()}
+        return {
+            key: int if of == {int} else float if of <= {int, float} else _text
+            for key, of in kinds.items()
+        }
 
-    def _figures(self, values: dict[str, Any], steps: Sequence[Any]) -> Columns:
-        key = self.acceptance_key
-        overrides = dict(values)
-        if key is not None:
-            overrides[key] = steps[0]
+    def _block(self, outer: dict[str, Any], values: Sequence[Any], loads: Array) -> Block:
+        key, overrides = self.acceptance_key, dict(outer)
+        form = None if key is None else key.rpartition(".")[2]
+        if key is not None and form is not None:
+            # Whether each value is possible is seen when there is a k.
+            overrides[key] = ANYTIME[form]
         if self.load_key in self.axes:
-            # Loads are the model's own arrays; a ladder in the scenario is capped at a thousand.
-            overrides[self.load_key] = [float(self.loads[0])]
+            # Loads are arrays of the model's own; a scenario holds a thousand at most.
+            overrides[self.load_key] = [float(loads[0])]
         method = overrides.get("speculation.method")
         if method is not None and method != self.scenario.speculation.method:
-            # Another way of speculating brings its own drafter and shape.
-            for name in ("drafter", "drafter_weight_dtype", "tree"):
+            for name in _NEW_METHOD:
                 overrides.setdefault(f"speculation.{name}", None)
         base = self.scenario.model_dump(mode="json", exclude_none=True, exclude_unset=True)
         scenario = load_scenario(base, overrides=overrides)
-        _check_loads(self.loads, self.load_key)
         deployment, laid = prepared(scenario, self.search, self.calibration)
-        return self._of(deployment, laid, steps)
-
-    def _of(self, deployment: Deployment, laid: Overlay, steps: Sequence[Any]) -> Columns:
-        shape = (len(steps), self.loads.size)
-        found = self._empty(len(steps) * self.loads.size, "ok", "")
-        off = baseline_arm(deployment, laid.point())
-        found |= self._arm(deployment, off, "off", shape)
-        if deployment.acceptance is None:
-            return found
-        on = self._speculative(deployment, laid, steps)
-        found |= self._arm(deployment, on, "on", shape)
-        is_open = self.load_key == "load.request_rate"
-        arms = Pair(off, on, deployment.scenario.workload, is_open)
-        speedup = np.broadcast_to(arms.speedup(self.loads), shape)
-        served = np.isfinite(found["tpot_ms_off"]) & np.isfinite(found["tpot_ms_on"])
-        found["speedup"] = np.where(served, speedup.ravel(), np.nan)
-        found["status"][~served] = "unstable"
-        found["reason"][~served] = "an arm cannot serve this rate"
-        if self.bands:
-            low, high = self._bands(deployment, laid, steps, speedup)
-            found["speedup_low"], found["speedup_high"] = low.ravel(), high.ravel()
-        return found
-
-    def _arm(self, deployment: Deployment, arm: Arm, side: str, shape: tuple[int, int]) -> Columns:
-        workload = deployment.scenario.workload
-        if self.load_key == "load.request_rate":
-            service, _ = service_at_rates(arm, workload, self.loads)
-        else:
-            service = closed_loop(arm, workload, self.loads)
-        served = np.where(np.isfinite(service.tpot_s), service.output_tokens_per_s, np.nan)
-        figures: dict[str, Any] = {
-            f"batch_{side}": service.batch,
-            f"step_ms_{side}": service.step.total.total_s / MILLI,
-            f"tpot_ms_{side}": service.tpot_s / MILLI,
-            f"ttft_ms_{side}": service.ttft_s / MILLI,
-            f"output_tok_s_{side}": served,
-            f"kv_tokens_{side}": arm.budget.kv_tokens,
-        }
-        if side == "on":
-            figures |= {
-                "itl_ms_on": service.itl_s / MILLI,
-                "tokens_per_step": service.step.tokens,
-            }
-        price = price_usd_per_gpu_hour(deployment.hardware)
-        if price is not None:
-            figures[f"usd_per_mtok_{side}"] = usd_per_mtok(
-                usd_per_gpu_hour=price, n_gpus=deployment.n_gpus, tokens_per_s=served
-            )
-        found: Columns = {
-            name: np.broadcast_to(np.asarray(value, dtype=float), shape).ravel().copy()
-            for name, value in figures.items()
-        }
-        limits = np.broadcast_to(np.asarray(service.limited_by, dtype=object), shape)
-        found[f"limited_by_{side}"] = limits.ravel().copy()
-        return found
-
-    def _speculative(
-        self, deployment: Deployment, laid: Overlay, steps: Sequence[Any], samples: int = 0
-    ) -> Arm:
-        """Return the on arm at each acceptance, on an axis before the loads."""
-        constants = laid.sampled(samples, SEED) if samples else laid.point()
-        arm = speculative_arm(deployment, constants)
-        key, model = self.acceptance_key, deployment.acceptance
-        if key is None or model is None:
-            return arm
-        p = _positions(model, key.rpartition(".")[2], np.array(steps, dtype=float))
-        tokens = model.tokens_per_step(p)[:, None]
-        lengths = law.over_all_steps(
-            drafting_length=law.lengths_by_k(p), proposal_rate=model.proposal_rate
-        )
-        return arm.with_acceptance(tokens_per_step=tokens, lengths=lengths[:, None, :])
-
-    def _bands(
-        self, deployment: Deployment, laid: Overlay, steps: Sequence[Any], speedup: Array
-    ) -> tuple[Array, Array]:
-        low, high = np.empty_like(speedup), np.empty_like(speedup)
-        key = self.acceptance_key
-        form = None if key is None else key.rpartition(".")[2]
-        for i, value in enumerate(steps):
-            model = deployment.acceptance
-            assert model is not None, "the deployment speculates"
-            if form is not None:
-                model = _at(model, form, float(value))
-            one = replace(deployment, acceptance=model)
-            samples = pair(one, laid.sampled(_BAND_SAMPLES, SEED)).speedup(self.loads)
-            known = np.where(np.all(np.isnan(samples), axis=0), 0.0, samples)
-            bottom, top = np.nanpercentile(known, [10.0, 90.0], axis=0)
-            low[i] = np.minimum(bottom, speedup[i])
-            high[i] = np.maximum(top, speedup[i])
-        return low, high
-
-    def _empty(self, n: int, status: str, reason: str) -> Columns:
-        found: Columns = {}
-        for name in columns(bands=self.bands):
-            if name in TEXTS:
-                text = {"status": status, "reason": reason}.get(name, "")
-                found[name] = np.full(n, text, dtype=object)
-            else:
-                found[name] = np.full(n, np.nan)
-        return found
+        return Block(deployment, laid, loads, form, values, self.bands)
 
 
-def _check_loads(loads: Array, key: str) -> None:
-    """Refuse impossible loads as a scenario would."""
-    kind = key.removeprefix("load.")
-    worst = float(np.min(loads))
-    Load(**{kind: (worst,)})
+def _refuse_words(key: str, values: Sequence[Any]) -> None:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UsageError(f"axis {key}: got {value!r}; expected a number")
 
 
-def _at(model: AcceptanceModel, form: str, value: float) -> AcceptanceModel:
-    """Return the acceptance model at another value of the form that it was given in."""
-    if form == "rate":
-        return replace(model, known=None, length=None, rate=value)
-    drafting = 1.0 + model.length_k * value
-    if form == "length":
-        drafting = 1.0 + (value - 1.0) / model.proposal_rate
-    elif model.tree is not None:
-        drafting = 1.0 + (model.tree.num_draft_tokens - 1) * value
-    return replace(model, known=None, length=drafting, rate=None)
-
-
-def _positions(model: AcceptanceModel, form: str, values: Array) -> Array:
-    """Return P_1..P_k at each acceptance (values on the first axis).
-
-    Raises
-    ------
-    UsageError
-        A value that no step can yield.
-    """
-    top = {"rate": 1.0, "draft_acceptance_rate": 1.0, "length": model.length_k + 1.0}[form]
-    bottom = 1.0 if form == "length" else 0.0
-    outside = values[(values < bottom) | (values > top + 1e-9)]
-    if outside.size:
-        raise UsageError(
-            f"speculation.acceptance.{form} {outside[0]:g}: allowed at k = {model.k} are "
-            f"{bottom:g} to {top:g}"
-        )
-    if form == "rate" and model.tree is None:
-        return np.asarray(law.positions(first_rate=values, decay=np.ones_like(values), k=model.k))
-    if form != "rate":
-        lengths = np.array([_at(model, form, float(v)).length for v in values])
-        d = np.full(values.shape, model.decay.value)
-        first = law.first_rate_from_length(target_length=lengths, decay=d, k=model.length_k)
-        return np.asarray(law.positions(first_rate=first, decay=d, k=model.k))
-    return np.stack([_at(model, form, float(v)).positions(model.k) for v in values])
+def _text(value: Any) -> str:
+    """Return a value as YAML reads it back."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -10,8 +10,9 @@ import click
 
 from specsim.catalog.scenario import ACCEPTANCE_FORMS, LOADS
 from specsim.catalog.yaml_text import load_yaml
-from specsim.cli.options import OPTIONS, UNDER_LOAD, describe
+from specsim.cli.options import OPTIONS, UNDER_LOAD
 from specsim.errors import InputError, UsageError, nearest
+from specsim.schema.grid import scenario_keys
 
 MAX_VALUES = 10_000_000
 """Most values of one axis."""
@@ -63,16 +64,17 @@ def parse_axes(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 
 
 def _key(name: str) -> str:
-    if name in KEYS:
-        return KEYS[name]
-    try:
-        describe(name)
-    except (KeyError, StopIteration, AttributeError):
-        dotted = {*KEYS, *KEYS.values()}
-        close = nearest(name, dotted)
-        hint = f"nearest: {', '.join(close)}" if close else "see docs/scenario.md"
-        raise UsageError(f"--vary {name}: no such key of a scenario; {hint}") from None
-    return name
+    key = KEYS.get(name, name)
+    if key in scenario_keys():
+        return key
+    inside = [k for k in scenario_keys() if k.startswith(f"{name}.")]
+    if inside:
+        raise UsageError(
+            f"--vary {name}: is a group of keys; vary one of them, such as {inside[0]}"
+        )
+    close = nearest(name, {*KEYS, *scenario_keys()})
+    hint = f"nearest: {', '.join(close)}" if close else "see docs/scenario.md"
+    raise UsageError(f"--vary {name}: no such key of a scenario; {hint}")
 
 
 def _values(name: str, text: str) -> tuple[Any, ...]:
@@ -82,12 +84,24 @@ def _values(name: str, text: str) -> tuple[Any, ...]:
     for part in _parts(text):
         ends = part.split(":")
         is_range = len(ends) == 3 and not any(c in part for c in "[{/\\")
+        if len(ends) == 2 and all(map(_is_number, ends)):
+            raise UsageError(
+                f"--vary {name}={part}: a range needs a step, such as {part}:1 or {part}:x2"
+            )
         found += _range(name, ends) if is_range else [_typed(name, part)]
         if len(found) > MAX_VALUES:
             raise UsageError(f"--vary {name}: more than {MAX_VALUES:,} values; use larger steps")
-    if len({repr(value) for value in found}) < len(found):
+    if len(_parts(text)) > 1 and len({repr(value) for value in found}) < len(found):
         raise UsageError(f"--vary {name}={text}: a value is there twice")
     return tuple(found)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parts(text: str) -> list[str]:

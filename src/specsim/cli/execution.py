@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,8 @@ from specsim.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from specsim.analysis.simulation.simulate import Executor
+
+_ANSWERS_WITHIN_S = 5.0
 
 slo_options = (
     click.option(
@@ -49,19 +51,7 @@ def executor_of(workers: int, scheduler: str | None) -> Iterator[Executor | None
         Nobody answers at the scheduler's address.
     """
     if scheduler is not None:
-        try:
-            from distributed import Client
-        except ImportError as error:
-            raise MissingExtraError(
-                "--scheduler needs Dask; install it with `pip install 'specsim-llm[distributed]'`"
-            ) from error
-        try:
-            client = Client(scheduler, timeout="5s", set_as_default=False)  # type: ignore[no-untyped-call]
-        except (OSError, ValueError, TimeoutError) as error:
-            raise UsageError(
-                f"--scheduler {scheduler}: nobody answers ({error}); start one with `dask "
-                "scheduler`, or use --workers N"
-            ) from error
+        client = _client(scheduler)
         with client:
             yield client.get_executor()  # type: ignore[no-untyped-call]
     elif workers > 1:
@@ -72,3 +62,33 @@ def executor_of(workers: int, scheduler: str | None) -> Iterator[Executor | None
             yield pool
     else:
         yield None
+
+
+def _client(scheduler: str) -> Any:
+    """Connect to a Dask scheduler that answers.
+
+    Raises
+    ------
+    UsageError
+        Nobody, or no Dask scheduler, answers.
+    """
+    try:
+        from distributed import Client, rpc
+    except ImportError as error:
+        raise MissingExtraError(
+            "--scheduler needs Dask; install it with `pip install 'specsim-llm[distributed]'`"
+        ) from error
+    import asyncio
+
+    async def ask() -> None:
+        async with rpc(scheduler) as there:
+            await there.identity()
+
+    try:
+        asyncio.run(asyncio.wait_for(ask(), _ANSWERS_WITHIN_S))
+    except Exception as error:  # whatever an address that is no scheduler's answers
+        raise UsageError(
+            f"--scheduler {scheduler}: nobody answers as a Dask scheduler "
+            f"({type(error).__name__}); start one with `dask scheduler`, or use --workers N"
+        ) from error
+    return Client(scheduler, timeout="10s", set_as_default=False)  # type: ignore[no-untyped-call]

@@ -11,20 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
+from specsim.catalog.scenario import ACCEPTANCE_FORMS, LOADS
 from specsim.cli.axes import parse_axes, vary_option
 from specsim.cli.execution import executor_of, run_options
-from specsim.cli.options import Request, calibration_option, scenario_command
+from specsim.cli.options import OPTIONS, Request, calibration_option, scenario_command
 from specsim.cli.output import emit, json_option
 from specsim.errors import InfeasibleError, InputError, UsageError
 
 if TYPE_CHECKING:
-    from specsim.analysis.grid import Columns, Grid
+    from specsim.analysis.grid import Grid
     from specsim.export.grid_files import Progress
 
 MOST_ON_SCREEN = 1000
 _EVERY_S = 10.0
+_REASONS = 3
+"""Said where nothing can be predicted."""
 
 
 @scenario_command(
@@ -33,7 +35,7 @@ _EVERY_S = 10.0
         vary_option,
         calibration_option,
         click.option("--bands", is_flag=True,
-                     help="Also the 80 % interval of the speedup; about thirty times slower."),
+                     help="Also the 80 % interval of the speedup; about fifty times slower."),
         click.option(
             "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
             help="A .parquet or .csv file; absent: CSV to the screen, up to a thousand points.",
@@ -73,6 +75,9 @@ def command(
     axes = parse_axes(vary)
     if not axes:
         raise UsageError("nothing is varied; give an axis, such as --vary concurrency=1:256:x2")
+    _refuse_given_twice(axes)
+    for note in request.notes:
+        click.echo(f"! {note}", err=True)
     grid = Grid(
         request.scenario,
         axes,
@@ -94,10 +99,11 @@ def command(
             )  # fmt: skip
     except KeyboardInterrupt:
         click.echo(
-            f"specsim: stopped; go on with the same command and --resume: {output}", err=True
+            "specsim: stopped; what is done is kept, go on with the same command and --resume",
+            err=True,
         )
         raise
-    _refuse_nothing(grid, counts)
+    _refuse_nothing(grid, counts, output)
     seconds = time.monotonic() - began
     told = {"rows": grid.size, "file": str(output), "seconds": seconds, "status": counts}
     emit(
@@ -111,8 +117,23 @@ def command(
     )
 
 
+def _refuse_given_twice(axes: dict[str, Any]) -> None:
+    """Refuse a flag with a load or an acceptance beside an axis of it: which counts is not said.
+
+    Other flags give what an axis then varies, and what a figure was measured at.
+    """
+    given = click.get_current_context().params
+    for prefix, kinds in (("load", LOADS), ("speculation.acceptance", ACCEPTANCE_FORMS)):
+        keys = [f"{prefix}.{kind}" for kind in kinds]
+        axis = next((key for key in keys if key in axes), None)
+        flag = next((o for o in OPTIONS if o.key in keys and given[str(o.name)] is not None), None)
+        if axis is not None and flag is not None:
+            raise UsageError(f"{flag.opts[0]} together with --vary {axis}: give one of them")
+
+
 def _to_screen(grid: Grid, workers: int, scheduler: str | None, *, as_json: bool) -> None:
-    from specsim.export.grid_files import evaluated, write_csv
+    from specsim.export.grid_files import evaluated
+    from specsim.export.grid_formats import by_status, write_csv
 
     if grid.size > MOST_ON_SCREEN:
         raise UsageError(
@@ -120,15 +141,12 @@ def _to_screen(grid: Grid, workers: int, scheduler: str | None, *, as_json: bool
             "-o FILE.parquet or -o FILE.csv"
         )
     with executor_of(workers, scheduler) as executor:
-        blocks = list(evaluated(grid, executor, grid.parts()))
-    columns: Columns = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
-    statuses, numbers = np.unique(columns["status"].astype(str), return_counts=True)
-    counts = dict(zip(statuses.tolist(), numbers.tolist(), strict=True))
-    _refuse_nothing(grid, counts, columns)
+        columns = evaluated(grid, executor)
+    _refuse_nothing(grid, by_status(columns))
     if as_json:
-        rows = [[_plain(v) for v in row] for row in zip(*columns.values(), strict=True)]
-        print_json = {"columns": list(columns), "rows": rows}
-        emit(lambda: print_json, lambda screen: [], as_json=True, output=None)
+        plain = [[_plain(name, v) for v in values.tolist()] for name, values in columns.items()]
+        told = {"columns": list(columns), "rows": list(zip(*plain, strict=True))}
+        emit(lambda: told, lambda screen: [], as_json=True, output=None)
         return
     text = io.StringIO()
     write_csv(text, columns, header=True)
@@ -136,27 +154,31 @@ def _to_screen(grid: Grid, workers: int, scheduler: str | None, *, as_json: bool
     sys.stdout.write(text.getvalue())
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return None if value != value else float(f"{value:.6g}")
-    return value.item() if hasattr(value, "item") and not isinstance(value, float) else value
+def _plain(name: str, value: Any) -> Any:
+    from specsim.export.grid_formats import digits_of
+
+    if not isinstance(value, float):
+        return value
+    if value != value:
+        return None
+    return int(value) if value.is_integer() else float(f"{value:.{digits_of(name)}g}")
 
 
-def _refuse_nothing(grid: Grid, counts: dict[str, int], columns: Columns | None = None) -> None:
+def _refuse_nothing(grid: Grid, counts: dict[str, int], output: Path | None = None) -> None:
     """Say why, where no point of the grid has figures.
 
     Raises
     ------
     InfeasibleError, InputError
-        The reason of the first.
+        The first reasons.
     """
     if counts.keys() & {"ok", "unstable"}:
         return
-    if columns is None:
-        columns = grid.evaluate(range(1))
-    reason = str(columns["reason"][0])
+    first = grid.evaluate(range(min(grid.n_tiles, _REASONS)))["reason"].tolist()
+    reasons = "; or: ".join(list(dict.fromkeys(first))[:_REASONS])
     kind = InfeasibleError if set(counts) == {"infeasible"} else InputError
-    raise kind(f"none of the {grid.size:,} points can be predicted; the first: {reason}")
+    where = "" if output is None else f" (their rows are in {output})"
+    raise kind(f"none of the {grid.size:,} points can be predicted{where}: {reasons}")
 
 
 def _by_status(counts: dict[str, int]) -> str:

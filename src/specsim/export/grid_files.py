@@ -1,73 +1,46 @@
 """A sweep's rows in a file: parts that are renamed into place, joined at the end.
 
-Part files are what makes a stop harmless: each holds whole deployments, is written under a
-temporary name and renamed, and is not computed again by a run that resumes. Rows, and so bytes,
-do not depend on who computed them.
+Part files are what makes a stop harmless: each is written under a temporary name and renamed, and
+is not computed again by a run that resumes. Whoever computes a part also turns it into the file's
+bytes, so that one writer keeps up with many workers. Rows, and so bytes, do not depend on who
+computed them.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
 import shutil
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from specsim._version import __version__
 from specsim.analysis.grid import Columns, Grid
 from specsim.catalog.calibration import load_calibration
-from specsim.errors import InputError, MissingExtraError, UsageError
+from specsim.errors import InputError, SpecsimError, UsageError
+from specsim.export.grid_formats import Format, encoded, format_of, join
 from specsim.schema.calibration import Calibration
-from specsim.schema.grid import TEXTS
 from specsim.schema.scenario import Scenario
 
-Format = Literal["parquet", "csv"]
-_IN_FLIGHT = 4
-"""Parts computed ahead of the one that is written, per sweep: memory stays flat."""
-_COPY_BYTES = 1 << 20
+_AHEAD = 32
+"""Parts computed ahead of the one that is written: memory stays flat."""
+_MANIFEST = "manifest.json"
 
 
 class Executor(Protocol):
     """What runs tasks elsewhere: concurrent.futures, or what looks like it (Dask, Ray, MPI)."""
 
     def submit(self, fn: Any, /, *args: Any) -> Any:
-        """Start a call; return a future with `.result()`."""
+        """Start a call; return a future with `.result()` and `.cancel()`."""
 
 
 Progress = Callable[[int, int], None]
 """Told rows done and rows in all."""
-
-
-def format_of(path: Path) -> Format:
-    """Return the format that a file's name asks for.
-
-    Raises
-    ------
-    UsageError
-        It asks for none of them.
-    MissingExtraError
-        Parquet, and pyarrow is not installed.
-    """
-    suffix = path.suffix.lower()
-    if suffix == ".csv":
-        return "csv"
-    if suffix not in (".parquet", ".pq"):
-        raise UsageError(f"-o {path}: expected a name that ends in .parquet or .csv")
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            f"-o {path}: Parquet needs pyarrow; install it with `pip install "
-            "'specsim-llm[parquet]'`, or write a .csv"
-        ) from error
-    return "parquet"
 
 
 def sweep(
@@ -113,23 +86,13 @@ def sweep(
     grid = Grid(scenario, tuples, tuple(search), calibration, bands)
     if output is not None:
         return write_grid(grid, Path(output), executor=executor, resume=resume, overwrite=overwrite)
-    blocks = list(evaluated(grid, executor, grid.parts()))
+    return evaluated(grid, executor)
+
+
+def evaluated(grid: Grid, executor: Executor | None = None) -> Columns:
+    """Return the columns of a whole grid."""
+    blocks = list(_in_order(executor, grid.evaluate, ((part,) for part in grid.parts())))
     return {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
-
-
-def evaluated(grid: Grid, executor: Executor | None, parts: list[range]) -> Iterator[Columns]:
-    """Yield the columns of each part in order, some of them computed ahead."""
-    if executor is None:
-        for part in parts:
-            yield grid.evaluate(part)
-        return
-    waiting: deque[Any] = deque()
-    for part in parts:
-        waiting.append(executor.submit(grid.evaluate, part))
-        if len(waiting) > _IN_FLIGHT:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
 
 
 def write_grid(
@@ -163,34 +126,79 @@ def write_grid(
     kind = format_of(path)
     if path.exists() and not overwrite:
         raise UsageError(f"{path}: is there already; give --overwrite to replace it")
-    folder = path.with_name(path.name + ".parts")
+    target = Path(os.path.realpath(path))
+    folder = target.with_name(target.name + ".parts")
     parts = grid.parts()
+    files = [folder / f"part-{i:06d}.{kind}" for i in range(len(parts))]
     try:
         _begin(grid, folder, kind, resume=resume)
-        missing = [i for i in range(len(parts)) if not _part(folder, i, kind).exists()]
-        done = grid.size - sum(len(parts[i]) for i in missing) * grid.points_per_deployment
+        missing = [i for i, file in enumerate(files) if not file.exists()]
+        done = grid.size - sum(grid.n_rows(parts[i]) for i in missing)
         progress(done, grid.size)
-        columns = evaluated(grid, executor, [parts[i] for i in missing])
-        for i, block in zip(missing, columns, strict=True):
-            _write_part(_part(folder, i, kind), block, kind, header=i == 0)
-            done += int(block["status"].size)
+        tasks = ((grid, parts[i], kind, i == 0) for i in missing)
+        for i, (data, counts) in zip(missing, _in_order(executor, encoded, tasks), strict=True):
+            _write(files[i].with_suffix(".json"), json.dumps(counts).encode())
+            _write(files[i], data)
+            done += sum(counts.values())
             progress(done, grid.size)
-        files = [_part(folder, i, kind) for i in range(len(parts))]
-        _join(files, path, kind)
-        counts = _counted(files)
+        whole = folder / "whole.tmp"
+        join(files, whole, kind)
+        total: Counter[str] = Counter()
+        for file in files:
+            total.update(json.loads(file.with_suffix(".json").read_text("utf-8")))
+        os.replace(whole, target)
         shutil.rmtree(folder)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written: {error.strerror or error}; what is done is kept in "
             f"{folder}, go on with --resume"
         ) from error
-    return counts
+    return dict(total)
 
 
-def _begin(grid: Grid, folder: Path, kind: str, *, resume: bool) -> None:
+def _in_order(
+    executor: Executor | None, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]
+) -> Iterator[Any]:
+    """Yield the result of each task in order, some of them computed ahead.
+
+    Raises
+    ------
+    InputError
+        A worker died or lacks something.
+    """
+    if executor is None:
+        yield from (function(*task) for task in tasks)
+        return
+    waiting: deque[Any] = deque()
+    try:
+        for task in tasks:
+            waiting.append(executor.submit(function, *task))
+            if len(waiting) >= _AHEAD:
+                yield _result(waiting.popleft())
+        while waiting:
+            yield _result(waiting.popleft())
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _result(future: Any) -> Any:
+    try:
+        return future.result()
+    except SpecsimError:
+        raise
+    except Exception as error:
+        # Whatever it is, it happened elsewhere: a cluster's own errors, memory, a missing package.
+        raise InputError(
+            f"a worker failed: {type(error).__name__}: {error}; parts of a file that are done are "
+            "kept, go on with --resume, or with --workers 1 to see the error here"
+        ) from error
+
+
+def _begin(grid: Grid, folder: Path, kind: Format, *, resume: bool) -> None:
     """Make the folder of the parts, or check that the one there is of this grid."""
     manifest = {"format": kind, "grid": _fingerprint(grid), "specsim": __version__}
-    kept = folder / "manifest.json"
+    kept = folder / _MANIFEST
     if kept.exists():
         if not resume:
             raise UsageError(
@@ -203,101 +211,42 @@ def _begin(grid: Grid, folder: Path, kind: str, *, resume: bool) -> None:
                 "to start again"
             )
         return
+    # The folder is removed in the end, with all that is in it.
+    if folder.exists() and not (folder.is_dir() and _is_ours(folder)):
+        raise UsageError(f"{folder}: is there and not of a sweep; move it, or give another -o")
     folder.mkdir(parents=True, exist_ok=True)
-    _write_json(kept, manifest)
+    _write(kept, json.dumps(manifest).encode())
 
 
-def _counted(files: list[Path]) -> dict[str, int]:
-    """Return the rows by status of parts, from what was noted beside each."""
-    counts: dict[str, int] = {}
-    for file in files:
-        for status, number in json.loads(file.with_suffix(".json").read_text("utf-8")).items():
-            counts[status] = counts.get(status, 0) + number
-    return counts
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder without a manifest is empty, as a run leaves it that stopped at once."""
+    return all(path.name == "manifest.tmp" for path in folder.iterdir())
 
 
 def _fingerprint(grid: Grid) -> str:
     """Return a hash of everything that rows hang on."""
     told = {
         "scenario": grid.scenario.model_dump(mode="json"),
-        "axes": {key: [repr(v) for v in values] for key, values in grid.axes.items()},
+        "axes": [[key, repr(tuple(values))] for key, values in grid.axes.items()],
         "bands": grid.bands,
         "calibration": None
         if grid.calibration is None
         else grid.calibration.model_dump(mode="json"),
-        "search": [str(path) for path in grid.search],
+        "search": [[str(file), *_stamp(file)] for path in grid.search for file in _files(path)],
     }
-    text = json.dumps(told, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()
 
 
-def _part(folder: Path, number: int, kind: str) -> Path:
-    return folder / f"part-{number:06d}.{kind}"
+def _files(path: Path) -> list[Path]:
+    return sorted(p for p in path.rglob("*.y*ml")) if path.is_dir() else [path]
 
 
-def _write_json(path: Path, value: Any) -> None:
+def _stamp(file: Path) -> tuple[int, int]:
+    stat = file.stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
+def _write(path: Path, data: bytes) -> None:
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(value), encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def _write_part(path: Path, columns: Columns, kind: Format, *, header: bool) -> None:
-    statuses, numbers = np.unique(columns["status"].astype(str), return_counts=True)
-    _write_json(
-        path.with_suffix(".json"), dict(zip(statuses.tolist(), numbers.tolist(), strict=True))
-    )
-    temporary = path.with_suffix(".tmp")
-    if kind == "csv":
-        with temporary.open("w", encoding="utf-8", newline="") as stream:
-            write_csv(stream, columns, header=header)
-    else:
-        import pyarrow.parquet as pq
-
-        pq.write_table(_table(columns), temporary, compression="zstd")
-    os.replace(temporary, path)
-
-
-def write_csv(stream: io.TextIOBase | Any, columns: Columns, *, header: bool) -> None:
-    """Write columns as CSV, figures to six digits, nothing where there is none."""
-    writer = csv.writer(stream, lineterminator="\n")
-    if header:
-        writer.writerow(columns)
-    writer.writerows(zip(*(_texts(values) for values in columns.values()), strict=True))
-
-
-def _texts(values: Any) -> list[Any]:
-    if values.dtype.kind != "f":
-        return list(values.tolist())
-    return ["" if v != v else f"{v:.6g}" for v in values.tolist()]
-
-
-def _table(columns: Columns) -> Any:
-    """Return an Arrow table: figures as 32-bit floats, empty where there is none."""
-    import pyarrow as pa
-
-    made = {}
-    for name, values in columns.items():
-        if "." in name:
-            made[name] = pa.array(values.tolist())
-        elif name in TEXTS:
-            made[name] = pa.array(values.tolist(), type=pa.string()).dictionary_encode()
-        else:
-            made[name] = pa.array(values.astype(np.float32), mask=np.isnan(values))
-    return pa.table(made)
-
-
-def _join(parts: list[Path], path: Path, kind: Format) -> None:
-    """Put the parts into one file, a part at a time."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    if kind == "csv":
-        with temporary.open("wb") as whole:
-            for part in parts:
-                with part.open("rb") as stream:
-                    shutil.copyfileobj(stream, whole, _COPY_BYTES)
-    else:
-        import pyarrow.parquet as pq
-
-        with pq.ParquetWriter(temporary, pq.read_schema(parts[0]), compression="zstd") as writer:
-            for part in parts:
-                writer.write_table(pq.read_table(part))
+    temporary.write_bytes(data)
     os.replace(temporary, path)

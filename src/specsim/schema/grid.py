@@ -1,11 +1,17 @@
-"""What a sweep says of each point of its grid: the columns beside the axes."""
+"""What a sweep varies, and what it says of each point of its grid."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_args
+
+from pydantic import BaseModel
 
 from specsim.schema.results import says
+from specsim.schema.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,8 @@ class GridPoint:
     output_tok_s_on: float = says("output tokens per second, on", "tok/s")
     usd_per_mtok_off: float = says("price of a million output tokens, off", "USD")
     usd_per_mtok_on: float = says("price of a million output tokens, on", "USD")
-    kv_tokens_off: float = says("tokens that the cache holds, off", "tokens")
-    kv_tokens_on: float = says("tokens that the cache holds, on", "tokens")
+    kv_tokens_off: int = says("tokens that the cache holds, off", "tokens")
+    kv_tokens_on: int = says("tokens that the cache holds, on", "tokens")
     speedup: float = says("on / off: output_tok_s closed loop, tpot open loop")
     speedup_low: float = says("10th percentile; with --bands")
     speedup_high: float = says("90th percentile; with --bands")
@@ -37,7 +43,12 @@ class GridPoint:
     reason: str = says("why there are no figures")
 
 
-TEXTS = ("limited_by_off", "limited_by_on", "status", "reason")
+def _of_type(name: str) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(GridPoint) if f.type == name)
+
+
+TEXTS, WHOLE = _of_type("str"), _of_type("int")
+"""Columns of words, and of whole numbers; the others hold figures."""
 BANDS = ("speedup_low", "speedup_high")
 
 
@@ -45,3 +56,19 @@ def columns(*, bands: bool) -> tuple[str, ...]:
     """Return the names of the columns beside the axes."""
     names = (field.name for field in dataclasses.fields(GridPoint))
     return tuple(name for name in names if bands or name not in BANDS)
+
+
+@functools.cache
+def scenario_keys() -> tuple[str, ...]:
+    """Return the dotted keys of a scenario that hold a value: what an axis may vary."""
+    return tuple(_keys(Scenario, ""))
+
+
+def _keys(record: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in record.model_fields.items():
+        inner = (field.annotation, *get_args(field.annotation))
+        group = next((a for a in inner if isinstance(a, type) and issubclass(a, BaseModel)), None)
+        if group is None:
+            yield prefix + name
+        else:
+            yield from _keys(group, f"{prefix}{name}.")

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from specsim.analysis.curves import pair
 from specsim.analysis.grid import Grid
 from specsim.analysis.predict import predict
+from specsim.analysis.prepare import SEED, prepared
 from specsim.catalog.scenario import load_scenario
-from specsim.errors import UsageError
+from specsim.errors import SpecsimError, UsageError
 from specsim.schema.grid import columns
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -120,16 +122,104 @@ def test_what_cannot_be_served_is_a_row_that_says_why():
     assert "the smallest that fits" in small["reason"][0]
 
 
-def test_a_rate_beyond_an_arm_is_unstable():
-    rows = evaluated(grid_of(load__request_rate=(1.0, 1e5)))
+@pytest.mark.parametrize("bands", [False, True])
+def test_a_rate_beyond_an_arm_is_unstable_and_that_arm_is_empty(bands):
+    scenario = load_scenario(CHAT)
+    rates = tuple(np.geomspace(10.0, 1e3, 60).tolist())
+    rows = evaluated(Grid(scenario, {"load.request_rate": (*rates, 1e5)}, bands=bands))
+    assert rows["status"][0] == "ok"
+    assert (rows["status"][-1], rows["reason"][-1]) == (
+        "unstable", "off and on: cannot serve this rate",
+    )  # fmt: skip
+    bad = rows["status"] == "unstable"
+    assert np.isnan(rows["speedup"][bad]).all()
+    if bands:
+        assert np.isnan(rows["speedup_low"][bad]).all()
+        assert np.isnan(rows["speedup_high"][bad]).all()
+    for side in ("off", "on"):
+        empty = np.isnan(rows[f"tpot_ms_{side}"])
+        assert (np.char.find(rows["reason"].astype(str), side) >= 0)[empty].all()
+        assert np.isnan(rows[f"step_ms_{side}"][empty]).all()
+        assert set(rows[f"limited_by_{side}"][empty]) == {""}
+        assert np.isfinite(rows[f"kv_tokens_{side}"]).all()
+
+
+def test_one_arm_alone_can_be_unstable():
+    rows = evaluated(
+        Grid(
+            load_scenario(CHAT, overrides={"speculation": {"method": "none"}}),
+            {"load.request_rate": (1.0, 1e5)},
+        )
+    )
     assert rows["status"].tolist() == ["ok", "unstable"]
-    assert np.isnan(rows["speedup"][1])
+    assert rows["reason"][1] == "off: cannot serve this rate"
 
 
-def test_acceptance_that_no_step_can_yield_is_refused():
-    rows = evaluated(grid_of(speculation__acceptance__length=(2.0, 9.0), load__concurrency=(8,)))
-    assert set(rows["status"]) == {"refused"}
-    assert "allowed at k = 3 are 1 to 4" in rows["reason"][0]
+def test_only_the_acceptance_that_no_step_can_yield_is_refused():
+    rows = evaluated(
+        grid_of(
+            speculation__acceptance__length=(9.0, 0.5, 3.5),
+            speculation__num_speculative_tokens=(2, 3),
+            load__concurrency=(8, 16),
+        )
+    )
+    assert rows["status"].tolist() == ["refused"] * 10 + ["ok"] * 2
+    assert "length 9: allowed at k = 2 are 1 to 3" in rows["reason"][0]
+    assert "length 9: allowed at k = 3 are 1 to 4" in rows["reason"][6]
+    assert np.isnan(rows["batch_off"][:10]).all()
+    assert rows["limited_by_on"].tolist() == [""] * 10 + ["load"] * 2
+
+
+LIMITS = [
+    # n-gram drafts at half of the steps: at most 1 + 0.5 x 3 tokens per step.
+    ("length", 2.5, {"method": "ngram", "num_speculative_tokens": 3,
+                     "acceptance": {"length": 1.5, "proposal_rate": 0.5}}, "vllm"),
+    # A tree of 8 tokens and depth 3: 3 of 7 drafts at most.
+    ("draft_acceptance_rate", 3 / 7,
+     {"method": "eagle3", "drafter": "eagle3-llama3.1-8b", "num_speculative_tokens": 3,
+      "tree": {"topk": 2, "num_draft_tokens": 8}, "acceptance": {"rate": 0.6}}, "sglang"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "most", "speculation", "engine"), LIMITS)
+def test_the_most_that_acceptance_can_be_is_what_predict_takes(form, most, speculation, engine):
+    asked = {
+        "target": {"model": "llama-3.1-8b"}, "hardware": {"accelerator": "h100_sxm"},
+        "engine": {"name": engine}, "speculation": speculation,
+    }  # fmt: skip
+    key = f"speculation.acceptance.{form}"
+    values = (most - 1e-6, most + 1e-6)
+    extra = {"speculation.acceptance.proposal_rate": (0.5,)} if engine == "vllm" else {}
+    grid = Grid(load_scenario(asked), {**extra, key: values, "load.concurrency": (8,)})
+    rows = evaluated(grid)
+    assert rows["status"].tolist() == ["ok", "refused"]
+    given = {key: values[0], "load.concurrency": [8]} | {k: v[0] for k, v in extra.items()}
+    point = predict(load_scenario(asked, overrides=given)).points[0]
+    assert rows["speedup"][0] == pytest.approx(point.speedup, rel=1e-9)
+    with pytest.raises(SpecsimError):
+        predict(load_scenario(asked, overrides=given | {key: values[1]}))
+
+
+def test_random_points_are_what_predict_says():
+    random = np.random.default_rng(7)
+    grid = grid_of(
+        hardware__accelerator=("h100_sxm", "l40s", "mi300x"),
+        speculation__num_speculative_tokens=tuple(range(1, 9)),
+        workload__output_tokens=(1, 64, 700),
+        speculation__acceptance__rate=tuple(np.round(random.random(40), 3).tolist()),
+        load__concurrency=tuple(range(1, 601, 7)),
+    )
+    rows = evaluated(grid)
+    for i in random.integers(grid.size, size=12):
+        given = {key: rows[key][i].item() for key in grid.axes}
+        point = predict(load_scenario(CHAT, overrides=given)).points[0]
+        for name, value in (
+            ("speedup", point.speedup), ("step_ms_on", point.speculative.step_ms),
+            ("batch_on", point.speculative.batch), ("ttft_ms_on", point.speculative.ttft_ms),
+            ("tpot_ms_off", point.baseline.tpot_ms),
+            ("usd_per_mtok_on", point.speculative.usd_per_mtok),
+        ):  # fmt: skip
+            assert rows[name][i] == pytest.approx(value, rel=1e-6), (name, given)
 
 
 def test_bands_hold_the_point_and_are_like_those_of_predict():
@@ -144,6 +234,28 @@ def test_bands_hold_the_point_and_are_like_those_of_predict():
     assert "speedup_low" not in columns(bands=False)
 
 
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"load.concurrency": (4, 200)},
+        {"speculation.acceptance.rate": (0.3, 0.8), "load.concurrency": (4, 200)},
+        {"speculation.acceptance.length": (1.5, 3.0), "load.request_rate": (2.0, 60.0, 1e5)},
+    ],
+)
+def test_bands_are_those_of_as_many_samples_of_both_arms(axes):
+    rows = evaluated(Grid(load_scenario(CHAT), axes, bands=True))
+    ok = rows["status"] == "ok"
+    for i in np.flatnonzero(ok):
+        given = {key: rows[key][i].item() for key in axes}
+        deployment, laid = prepared(load_scenario(CHAT, overrides=given), (), None)
+        loads = np.array([rows[key][i] for key in axes if key.startswith("load")])
+        samples = pair(deployment, laid.sampled(32, SEED)).speedup(loads)
+        low, high = np.nanpercentile(samples, [10.0, 90.0])
+        assert rows["speedup_low"][i] == pytest.approx(min(low, rows["speedup"][i]), rel=1e-9)
+        assert rows["speedup_high"][i] == pytest.approx(max(high, rows["speedup"][i]), rel=1e-9)
+    assert np.isnan(rows["speedup_low"][~ok]).all()
+
+
 def test_method_none_has_one_arm():
     rows = evaluated(
         Grid(
@@ -156,17 +268,71 @@ def test_method_none_has_one_arm():
     assert np.isnan(rows["tpot_ms_on"][0])
 
 
-def test_parts_hold_every_deployment_once():
-    grid = grid_of(
-        workload__input_tokens=tuple(range(100, 2100)), load__concurrency=tuple(range(1, 101))
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"workload__input_tokens": range(100, 2100), "load__concurrency": range(1, 101)},
+        {"hardware__tensor_parallel_size": (1, 2), "load__concurrency": range(1, 120_001)},
+        {"speculation__acceptance__rate": np.linspace(0, 1, 999).tolist(),
+         "load__concurrency": range(1, 400)},
+    ],
+)  # fmt: skip
+def test_parts_hold_every_row_once_and_are_never_large(axes):
+    grid = grid_of(**{key: tuple(values) for key, values in axes.items()})
+    parts = grid.parts()
+    assert [tile for part in parts for tile in part] == list(range(grid.n_tiles))
+    rows = [grid.n_rows(part) for part in parts]
+    assert sum(rows) == grid.size == math.prod(len(v) for v in axes.values())
+    assert max(rows) <= 50_000
+
+
+def test_how_a_deployment_is_cut_does_not_show(monkeypatch):
+    def grid():
+        return grid_of(
+            hardware__tensor_parallel_size=(1, 2),
+            speculation__acceptance__rate=(0.2, 0.5, 0.8),
+            load__concurrency=tuple(range(1, 12)),
+        )
+
+    whole = evaluated(grid())
+    for most in (1, 4, 25):
+        monkeypatch.setattr("specsim.analysis.grid._MOST_AT_ONCE", most)
+        cut = evaluated(grid())
+        for name, values in whole.items():
+            if values.dtype == float:
+                np.testing.assert_allclose(cut[name], values, rtol=1e-12, err_msg=name)
+            else:
+                assert cut[name].tolist() == values.tolist(), name
+
+
+def test_words_are_columns_as_yaml_reads_them():
+    rows = evaluated(
+        grid_of(
+            engine__cuda_graphs=(True, False),
+            engine__max_num_seqs=(None, 64),
+            load__concurrency=(8,),
+        )
     )
-    numbers = [number for part in grid.parts() for number in part]
-    assert numbers == list(range(2000))
-    assert max(len(part) for part in grid.parts()) * grid.points_per_deployment <= 200_000
+    assert rows["engine.cuda_graphs"].tolist() == ["true", "true", "false", "false"]
+    assert rows["engine.max_num_seqs"].tolist() == ["null", "64"] * 2
 
 
-def test_axes_that_contradict_each_other_are_refused():
-    with pytest.raises(UsageError, match="vary one form"):
-        grid_of(speculation__acceptance__rate=(0.5,), speculation__acceptance__length=(2.0,))
-    with pytest.raises(UsageError, match="no values"):
-        grid_of(load__concurrency=())
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ({"speculation__acceptance__rate": (0.5,), "speculation__acceptance__length": (2.0,)},
+         "vary one of them"),
+        ({"load__concurrency": (1,), "load__request_rate": (1,)}, "vary one of them"),
+        ({"load__concurrency": ()}, "no values"),
+        ({"load__concurrency": (1, 0)}, "got 0; allowed: 1 and more"),
+        ({"load__request_rate": (0,)}, "got 0; allowed: above 0"),
+        ({"load__concurrency": (math.nan,)}, "got nan"),
+        ({"load__concurrency": ("many",)}, "expected a number"),
+        ({"speculation__acceptance__rate": (None,)}, "expected a number"),
+        ({"load__concurency": (1,)}, "nearest: load.concurrency"),
+        ({"load": ({"concurrency": [1]},)}, "no such key"),
+    ],
+)  # fmt: skip
+def test_axes_that_make_no_grid_are_refused(axes, said):
+    with pytest.raises(UsageError, match=said):
+        grid_of(**axes)
