@@ -48,7 +48,7 @@ if TYPE_CHECKING:
             help="Measured in each replication. Absent: 2000, of a trace all.",
         ),
         click.option(
-            "--replications", type=click.IntRange(min=1), default=5, show_default=True,
+            "--replications", type=click.IntRange(1, 1000), default=5, show_default=True,
             help="Independent repeats, from which the intervals come.",
         ),
         seed_option,

@@ -30,6 +30,8 @@ from specsim.schema.simulation import ArmName, ArmSimulation, Simulation
 from specsim.schema.slo import Slo
 
 NUM_REQUESTS, REPLICATIONS = 2000, 5
+_USED = 0.7
+"""Of what it serves that a replica is loaded with: planner's usual target for chat."""
 _WORTH_COMPILING = 400_000
 """Requests above which loading the compiled loop costs less than it saves."""
 
@@ -123,7 +125,7 @@ def simulate(
         seed=seed,
         defaults=(*deployment.defaults, *chosen),
         warnings=blocking_first(
-            (*deployment.warnings, *_warnings(deployment, arms, load, summaries, rejected))
+            (*deployment.warnings, *_warnings(deployment, arms, load, summaries, rejected, pools))
         ),
         provenance=provenance(deployment, laid),
     )
@@ -202,6 +204,11 @@ def _offered(
         return OfferedLoad(workload, n, request_rate=value, warm_up=warm_up), chosen
     if pools is not None:
         raise UsageError("pools route requests that arrive at a rate; give --request-rate R")
+    if value != int(value):
+        raise UsageError(
+            f"{value:g} concurrent requests: single requests are whole; give --max-concurrency "
+            f"{math.ceil(value)}"
+        )
     concurrency = int(value)
     if workload.arrival == "burst":
         n = workload.num_requests or (concurrency if num_requests is None else n)
@@ -233,6 +240,7 @@ def _warnings(
     load: OfferedLoad,
     summaries: Mapping[ArmName, ArmSimulation],
     rejected: int,
+    pools: Pools | None,
 ) -> list[str]:
     found = []
     if rejected:
@@ -241,21 +249,30 @@ def _warnings(
             f"{deployment.max_model_len} or the cache; raise --max-model-len, use a larger device, "
             "or cut them"
         )
+    served_by = 1 if pools is None else pools.replicas
     n = load.num_requests
     if n < 500:
         found.append(
-            f"{n} requests in a replication leave {max(n // 100, 1)} for the slowest 1 %; give "
-            "--requests 2000 or more"
+            f"{n:,} request{'s' if n > 1 else ''} in a replication leave {max(n // 100, 1)} for "
+            "the slowest 1 %; give --requests 2000 or more"
         )
     for name, arm in arms.items():
         if not summaries[name].overloaded or load.request_rate is None:  # type: ignore[index]
             continue
         stable = float(np.max(open_loop(arm.arm, load.workload).largest_stable_rate))
         word = "off" if name == "baseline" else "on"
+        if load.request_rate <= stable * served_by:
+            found.append(
+                f"with speculation {word} the wait still grew at the end of the run, though a "
+                f"replica serves {stable:.3g} requests/s on average: bursts as long as the run; "
+                "give more --requests"
+            )
+            continue
+        replicas = math.ceil(load.request_rate / stable / _USED)
         found.append(
             f"overloaded with speculation {word}: {load.request_rate:.3g} requests/s arrive and a "
             f"replica serves about {stable:.3g}, so the queue grows as long as they come and the "
             "percentiles tell the length of the run, not the service; lower --request-rate or use "
-            f"{math.ceil(load.request_rate / stable / 0.7)} replicas (specsim plan)"
+            f"{replicas:,} replicas (specsim plan)"
         )
     return found
