@@ -1,6 +1,6 @@
 """Write docs/validation.md, its plots and the README's summary from the cases.
 
-Without arguments everything, in about a minute. `--quick` leaves out the ablations, `--check` only
+Without arguments everything, in about a minute. `--quick` leaves out what is kept, `--check` only
 says whether the page is current, `--write-gate` accepts the present figures as the gate.
 """
 
@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from validation_report import ablations, figures, gate
+from validation_report import ablations, figures, gate, tails
 from validation_report.ablations import ablations_section
 from validation_report.calibration import calibration_section
 from validation_report.kernels import kernels_section
@@ -28,6 +28,7 @@ from validation_report.reports import (
     slug,
 )
 from validation_report.summary import headline, sources_section, summary_section
+from validation_report.tails import tails_section
 
 __all__ = ["CASES", "NOTES", "PAGE", "acceptance_is_filled_in", "on_the_wrong_side", "page",
            "sglang_budget", "slug"]  # fmt: skip
@@ -69,6 +70,7 @@ SECTIONS: tuple[Callable[[], str], ...] = (
     overhead_section,
     replay_section,
     calibration_section,
+    tails_section,
 )
 """The page, in order. A further kind of validation is a function here."""
 
@@ -103,6 +105,7 @@ def main() -> None:
         sys.exit(0 if current else f"{PAGE.name} is stale: run tools/make_validation.py")
     if "--quick" not in arguments:
         ablations.write()
+        tails.write()
     from validation_report import plots  # altair is no part of the dev group
 
     PAGE.parent.mkdir(exist_ok=True)
