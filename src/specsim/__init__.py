@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from specsim._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from specsim.analysis.advise.advise import advise
     from specsim.analysis.plan.plan import plan
     from specsim.analysis.predict import kv_result as kv_budget
     from specsim.analysis.predict import predict
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from specsim.validation.summary import validate
 
 _PUBLIC = {
+    "advise": ("specsim.analysis.advise.advise", "advise"),
     "calibrate": ("specsim.calibration.calibrate", "calibrate"),
     "crossover": ("specsim.analysis.predict", "predict_crossover"),
     "kv_budget": ("specsim.analysis.predict", "kv_result"),
@@ -37,6 +39,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "advise",
     "calibrate",
     "crossover",
     "kv_budget",

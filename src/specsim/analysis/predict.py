@@ -347,6 +347,3 @@ def _off_only(deployment: Deployment, laid: Overlay, loads: Array) -> Prediction
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-_prepared = prepared

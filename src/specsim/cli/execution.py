@@ -53,7 +53,7 @@ def executor_of(workers: int, scheduler: str | None) -> Iterator[Executor | None
     if scheduler is not None:
         client = _client(scheduler)
         with client:
-            yield client.get_executor()  # type: ignore[no-untyped-call]
+            yield client.get_executor()
     elif workers > 1:
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
@@ -81,7 +81,7 @@ def _client(scheduler: str) -> Any:
     import asyncio
 
     async def ask() -> None:
-        async with rpc(scheduler) as there:
+        async with rpc(scheduler) as there:  # type: ignore[no-untyped-call]
             await there.identity()
 
     try:

@@ -1,0 +1,228 @@
+"""From what each option does to the same requests to what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from specsim.analysis.advise.options import Option
+from specsim.analysis.simulation import statistics
+from specsim.analysis.simulation.compare import slo_results
+from specsim.analysis.simulation.statistics import Served
+from specsim.schema.advice import OptionResult, ScenarioAdvice
+from specsim.schema.results import NEUTRAL_HIGH, NEUTRAL_LOW
+from specsim.schema.simulation import METRICS, ArmSimulation
+from specsim.schema.slo import Metric, Slo
+
+_UNNOTICED_MS = 100.0
+"""A delay of the first token that nobody notices (Nielsen 1993: 0.1 s feels instantaneous)."""
+_LEVEL = 1.02
+"""Options whose means are closer than this are alike: then the simplest is taken."""
+_WORDS: dict[Metric, str] = {
+    "ttft": "first token", "tpot": "time per token", "itl": "gap between chunks",
+    "e2e": "whole answer",
+}  # fmt: skip
+
+
+def option_result(
+    option: Option,
+    replies: Sequence[Served],
+    off: ArmSimulation | None,
+    slo: Slo | None,
+    *,
+    closed: bool,
+    rejected: int,
+) -> tuple[OptionResult, ArmSimulation]:
+    """Return what an option reaches, against off on as many replicas (None: it is that)."""
+    found = statistics.summary(replies, slo, rejected=rejected, closed=closed)
+    n = len(option.replicas)
+    reached = slo_results(found, slo) if slo is not None else []
+    to_off: dict[str, dict[str, float]] = {
+        m: _ratios(found, found if off is None else off, m) for m in METRICS
+    }
+    if slo is not None:
+        misses = tuple(_missed(r) for r in reached if not r["met"])
+    else:
+        misses = () if off is None else tuple(_worse(found, off))
+    result = OptionResult(
+        name=option.name,
+        kind=option.kind,
+        k=option.k,
+        schedule=option.schedule,
+        route_above=None if option.pools is None else option.pools.route_above,
+        replicas=n,
+        **{f"{m}_ms": found.percentiles(m) for m in METRICS},
+        output_tok_s=found.output_tok_s / n,
+        running=found.running / n,
+        tokens_per_step=found.tokens_per_step,
+        overloaded=found.overloaded,
+        to_off=to_off,
+        slo=reached,
+        meets=not misses,
+        misses=misses,
+    )
+    return result, found
+
+
+def _ratios(one: ArmSimulation, off: ArmSimulation, metric: Metric) -> dict[str, float]:
+    a, b = one.percentiles(metric), off.percentiles(metric)
+    return {"mean": a.mean / b.mean, "p99": a.p99 / b.p99}
+
+
+def _missed(result: dict[str, object]) -> str:
+    return f"{result['target']} is {result['value']:.4g}, promised {result['limit']:.4g}"
+
+
+def _worse(one: ArmSimulation, off: ArmSimulation) -> Iterator[str]:
+    """Yield what is worse at p99 than without speculation, by more than it takes to matter."""
+    if one.overloaded and not off.overloaded:
+        yield "cannot hold this load, which off serves"
+    bounds: tuple[tuple[Metric, float], ...] = (("tpot", 0.0), ("ttft", _UNNOTICED_MS))
+    for metric, unnoticed_ms in bounds:
+        p99, of_off = one.percentiles(metric).p99, off.percentiles(metric).p99
+        if p99 > NEUTRAL_HIGH * of_off and p99 - of_off > unnoticed_ms:
+            yield f"p99 {_WORDS[metric]} {p99 / of_off:.2f}x off's"
+
+
+def pace(option: OptionResult) -> float:
+    """Return the mean time per token against off; of answers of one token, the first's."""
+    ratio = option.to_off["tpot"]["mean"]
+    return ratio if math.isfinite(ratio) else option.to_off["ttft"]["mean"]
+
+
+def choose(options: Sequence[OptionResult]) -> OptionResult:
+    """Return the option to take, off first among `options` and simpler ones before others.
+
+    Notes
+    -----
+    Of those that are no worse at p99 than off (or meet the SLO, where there is one) the one with
+    the best mean time per token; off where that gains less than 5 %. Where none meets the SLO, off.
+    """
+    off = options[0]
+    candidates = [o for o in options if o.meets and o.kind != "off"]
+    if not candidates:
+        return off
+    best = min(candidates, key=pace)
+    if off.meets and pace(best) >= NEUTRAL_LOW:
+        return off
+    return next(o for o in candidates if pace(o) <= _LEVEL * pace(best))
+
+
+def reason(chosen: OptionResult, options: Sequence[OptionResult], slo: Slo | None) -> str:
+    """Say why an option is taken and speculation as given is not."""
+    given = next(o for o in options if o.kind == "on")
+    held = "meets the SLO" if slo is not None else "is no worse at p99"
+    against = _why_not(given)
+    if chosen.kind == "off":
+        if slo is not None and not any(o.meets for o in options):
+            return (
+                f"nothing meets the SLO at this load, off included ({'; '.join(chosen.misses)}): "
+                "more replicas are needed (specsim plan)"
+            )
+        text = f"as given, k = {given.k}: {against}"
+        others = [o for o in options if o.kind not in ("off", "on")]
+        if others:
+            best = min(others, key=pace)
+            text += f"; at best otherwise, {best.name}: {_why_not(best)}"
+        level = [o for o in others if o.kind == "schedule" and o.meets]
+        if level:
+            text += f"; {level[0].name} costs nothing here and gains where fewer are in flight"
+        return text
+    gains = f"{_times(pace(chosen))} per token on average"
+    tpot, ttft = chosen.to_off["tpot"]["p99"], chosen.to_off["ttft"]["p99"]
+    if math.isfinite(tpot):
+        gains += f", {_times(tpot)} at p99"
+    gains += f"; p99 first token {_times(ttft)}"
+    if ttft > NEUTRAL_HIGH:
+        gains += f" ({chosen.ttft_ms.p99 * (1.0 - 1.0 / ttft):.0f} ms)"
+    if chosen.kind == "on":
+        return f"k = {chosen.k} as given {held}: {gains}"
+    how = {
+        "cap": f"drafting {chosen.k} token{'s' if chosen.k > 1 else ''} instead of {given.k}",
+        "schedule": "k by the size of the batch",
+        "route": "an on pool up to the crossover and an off pool above it",
+    }[chosen.kind]
+    return f"{how} {held}: {gains}. As given, k = {given.k}: {against}"
+
+
+def _why_not(option: OptionResult) -> str:
+    """Say what an option gains, and what it fails."""
+    gains = f"{_times(pace(option))} per token on average"
+    word = "but" if pace(option) < NEUTRAL_LOW else "and"
+    return f"{gains}, {word} {' and '.join(option.misses)}" if option.misses else gains
+
+
+def _listed(names: Sequence[str], word: str) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
+
+
+def _times(ratio: float) -> str:
+    if not math.isfinite(ratio):
+        return "unknown"
+    if NEUTRAL_LOW <= ratio <= NEUTRAL_HIGH:
+        return "level"
+    return f"{1 / ratio:.2f}x faster" if ratio < 1 else f"{ratio:.2f}x slower"
+
+
+def hidden_tail(option: OptionResult) -> list[Metric]:
+    """Return the latencies whose mean is better than off's and whose p99 is worse."""
+    return [
+        m
+        for m in ("tpot", "ttft", "e2e")
+        if option.to_off[m]["mean"] < NEUTRAL_LOW and option.to_off[m]["p99"] > NEUTRAL_HIGH
+    ]
+
+
+def together(answers: Sequence[ScenarioAdvice]) -> str:
+    """Say in a sentence what holds for all scenarios, or which endpoint gets what."""
+    if len(answers) < 2:
+        return ""
+    decisions = {_decided(a) for a in answers}
+    if len(decisions) == 1:
+        names = _listed([a.name for a in answers], "and")
+        return f"one setting serves {names}: {decisions.pop()}"
+    each = "; ".join(f"{a.name} gets {_decided(a)} ({_because(a)})" for a in answers)
+    return f"{each}; {_shared_setting(answers)}"
+
+
+def _decided(a: ScenarioAdvice) -> str:
+    action = a.action
+    if action.decision == "off":
+        return "speculation off"
+    if action.decision == "schedule":
+        return "k by batch"
+    if action.decision == "route":
+        return f"routing above {action.route_above:.3g} in flight"
+    return f"k = {action.k}"
+
+
+def _because(a: ScenarioAdvice) -> str:
+    where = {"below": "below", "inside": "about at", "above": "past"}[a.peak.side]
+    accepted, temperature = a.acceptance.draft_acceptance_rate, a.acceptance.temperature
+    return (
+        f"{a.peak.concurrency:.3g} in flight at peak, {where} the crossover; {accepted:.2f} of "
+        f"drafts accepted at temperature {temperature:g}"
+    )
+
+
+def _shared_setting(answers: Sequence[ScenarioAdvice]) -> str:
+    """Name the one k that every scenario could live with, where one deployment serves them all."""
+    lead = "vLLM takes one --speculative-config per server: run them as two"
+    if len({_deployment(a) for a in answers}) > 1:
+        return lead
+    by_k = [
+        {o.k: pace(o) for o in a.options if o.kind in ("on", "cap") and o.meets} for a in answers
+    ]
+    common = set(by_k[0]).intersection(*by_k[1:])
+    if not common:
+        return f"{lead}; no k is good for all"
+    k = min(common, key=lambda k: max(paces[k] for paces in by_k))
+    costs = [f"{a.name} {_times(paces[k])}" for a, paces in zip(answers, by_k, strict=True)]
+    return (
+        f"{lead}, or, if it has to be one, take k = {k} ({', '.join(costs)} per token on average)"
+    )
+
+
+def _deployment(a: ScenarioAdvice) -> str:
+    speculation = {k: v for k, v in a.scenario["speculation"].items() if k != "acceptance"}
+    return repr((a.scenario["target"], a.scenario["hardware"], a.scenario["engine"], speculation))
