@@ -174,6 +174,7 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
         ((CHAT, *LARGE), "give -o FILE"),
         ((CHAT, *SMALL, "-o", str(tmp_path / "grid.xlsx")), ".parquet or .csv"),
         ((CHAT, *SMALL, "-o", str(there)), "--overwrite"),
+        ((CHAT, *SMALL, "-o", str(tmp_path / "no" / "grid.csv")), "there is no folder"),
         ((CHAT, *SMALL, "--resume"), "belong to -o"),
         ((CHAT, "--vary", "tpp=1"), "nearest: tp"),
         ((CHAT, "--acceptance-length", "2", "--vary", "acceptance-rate=0.5"), "one of them"),
@@ -187,6 +188,7 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
         assert ran.stderr.count("\n") == 1
         assert said in ran.stderr
     assert there.read_text() == "mine\n"
+    assert not (tmp_path / "no").exists()
     done(CHAT, *SMALL, "-o", str(there), "--overwrite")
     assert len(rows_of(there)) == 16
 

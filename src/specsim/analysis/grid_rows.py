@@ -13,7 +13,7 @@ from specsim.analysis.acceptance import AcceptanceModel
 from specsim.analysis.arms import Arm, baseline_arm, speculative_arm
 from specsim.analysis.curves import service_at_rates
 from specsim.analysis.overlay import Overlay
-from specsim.analysis.prepare import SEED
+from specsim.analysis.prepare import N_SAMPLES, SEED
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import Service, closed_loop
 from specsim.catalog.hardware import price_usd_per_gpu_hour
@@ -28,7 +28,8 @@ Columns = dict[str, npt.NDArray[Any]]
 
 ANYTIME = {"rate": 0.5, "length": 1.0, "draft_acceptance_rate": 0.0}
 """Forms of acceptance that are evaluated as arrays, each with a value that every k allows."""
-_BAND_SAMPLES = 32
+_BAND_LOADS = 1000
+"""Loads whose samples are in memory at a time."""
 _ROUNDING = 1e-9
 """How far a length may be above the most: sums of decimals are."""
 
@@ -163,20 +164,23 @@ class Block:
         self, model: AcceptanceModel, speedup: Array, refused: dict[int, str]
     ) -> tuple[Array, Array]:
         low, high = np.full(self.shape, np.nan), np.full(self.shape, np.nan)
-        constants = self.laid.sampled(_BAND_SAMPLES, SEED)
-        _, off = self._served(baseline_arm(self.deployment, constants))
-        for i in range(self.shape[0]):
-            if i in refused:
-                continue
-            at = model if self.form is None else _at(model, self.form, float(self.values[i]))
-            one = replace(self.deployment, acceptance=at)
-            _, on = self._served(speculative_arm(one, constants))
-            samples = self._speedup(off, on)
-            known = np.where(np.all(np.isnan(samples), axis=0), 0.0, samples)
-            bottom, top = np.nanpercentile(known, [10.0, 90.0], axis=0)
-            # The point lies inside; without one there is no band.
-            low[i] = np.minimum(bottom, speedup[i])
-            high[i] = np.maximum(top, speedup[i])
+        constants = self.laid.sampled(N_SAMPLES, SEED)
+        for start in range(0, self.loads.size, _BAND_LOADS):
+            at = slice(start, start + _BAND_LOADS)
+            some = replace(self, loads=self.loads[at])
+            _, off = some._served(baseline_arm(self.deployment, constants))
+            for i in set(range(self.shape[0])) - refused.keys():
+                accepted = model
+                if self.form is not None:
+                    accepted = _at(model, self.form, float(self.values[i]))
+                one = replace(self.deployment, acceptance=accepted)
+                _, on = some._served(speculative_arm(one, constants))
+                samples = self._speedup(off, on)
+                known = np.where(np.all(np.isnan(samples), axis=0), 0.0, samples)
+                bottom, top = np.nanpercentile(known, [10.0, 90.0], axis=0)
+                # The point lies inside; without one there is no band.
+                low[i, at] = np.minimum(bottom, speedup[i, at])
+                high[i, at] = np.maximum(top, speedup[i, at])
         return low, high
 
 

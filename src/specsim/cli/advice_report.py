@@ -31,10 +31,10 @@ _SIDES: dict[Side, str] = {
 }  # fmt: skip
 _RULE = (
     "good: at p99 time per token and first token no worse than off's by more than 5 % (a first "
-    "token up to 0.1 s later is not noticed); of those the best mean time per token, off if that "
-    "gains less than 5 %"
+    "token up to 0.2 s later does not count); of those the best mean time per token, within 5 % "
+    "the simplest"
 )
-_RULE_SLO = "good: meets the SLO; of those the best mean time per token"
+_RULE_SLO = "good: meets the SLO; of those the best mean time per token, within 5 % the simplest"
 
 
 def report(screen: Screen, answer: Advice) -> list[str]:

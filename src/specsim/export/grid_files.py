@@ -127,6 +127,8 @@ def write_grid(
     if path.exists() and not overwrite:
         raise UsageError(f"{path}: is there already; give --overwrite to replace it")
     target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {target.parent}; make it, or give another -o")
     folder = target.with_name(target.name + ".parts")
     parts = grid.parts()
     files = [folder / f"part-{i:06d}.{kind}" for i in range(len(parts))]
@@ -214,7 +216,7 @@ def _begin(grid: Grid, folder: Path, kind: Format, *, resume: bool) -> None:
     # The folder is removed in the end, with all that is in it.
     if folder.exists() and not (folder.is_dir() and _is_ours(folder)):
         raise UsageError(f"{folder}: is there and not of a sweep; move it, or give another -o")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     _write(kept, json.dumps(manifest).encode())
 
 

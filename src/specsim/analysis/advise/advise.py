@@ -242,7 +242,7 @@ class _Run:
             acceptance=acceptance,
             action=self._action(case, results, served[len(pair)][0]),
             options=tuple(results),
-            lints=(*found, *_overloads(results, case.load)),
+            lints=found,
             defaults=deployment.defaults,
             provenance=case.provenance,
         )
@@ -275,14 +275,3 @@ class _Run:
             "requests_before": load.warm_up,
             "replications": self.replications,
         }
-
-
-def _overloads(results: Sequence[OptionResult], load: OfferedLoad) -> list[str]:
-    names = [o.name for o in results if o.overloaded]
-    if not names:
-        return []
-    return [
-        f"{load.request_rate:.3g} requests/s are more than a replica serves with {', '.join(names)}"
-        ": the percentiles there tell the length of the run, not the service; size the fleet first "
-        "(specsim plan)"
-    ]

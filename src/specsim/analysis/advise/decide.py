@@ -14,9 +14,10 @@ from specsim.schema.results import NEUTRAL_HIGH, NEUTRAL_LOW
 from specsim.schema.simulation import METRICS, ArmSimulation
 from specsim.schema.slo import Metric, Slo
 
-_UNNOTICED_MS = 100.0
-"""A delay of the first token that nobody notices (Nielsen 1993: 0.1 s feels instantaneous)."""
-_LEVEL = 1.02
+_UNNOTICED_MS = 200.0
+"""A delay of the first token that is no reason against an option, as in `predict`'s verdict: about
+the pause between two speakers (Stivers et al. 2009). Who promises less says so with an SLO."""
+_LEVEL = NEUTRAL_HIGH
 """Options whose means are closer than this are alike: then the simplest is taken."""
 _WORDS: dict[Metric, str] = {
     "ttft": "first token", "tpot": "time per token", "itl": "gap between chunks",
@@ -96,28 +97,32 @@ def choose(options: Sequence[OptionResult]) -> OptionResult:
     Notes
     -----
     Of those that are no worse at p99 than off (or meet the SLO, where there is one) the one with
-    the best mean time per token; off where that gains less than 5 %. Where none meets the SLO, off.
+    the best mean time per token. What gains less than 5 % on an off that does as well (of two
+    replicas for what is routed) is not worth its trouble. Where none is left, off.
     """
     off = options[0]
-    candidates = [o for o in options if o.meets and o.kind != "off"]
+    pair = next((o for o in options if o.kind == "off" and o.replicas > 1), off)
+    candidates = []
+    for o in options:
+        instead = pair if o.replicas > 1 else off
+        if o.kind != "off" and o.meets and not (instead.meets and pace(o) >= NEUTRAL_LOW):
+            candidates.append(o)
     if not candidates:
         return off
     best = min(candidates, key=pace)
-    if off.meets and pace(best) >= NEUTRAL_LOW:
-        return off
     return next(o for o in candidates if pace(o) <= _LEVEL * pace(best))
 
 
 def reason(chosen: OptionResult, options: Sequence[OptionResult], slo: Slo | None) -> str:
     """Say why an option is taken and speculation as given is not."""
     given = next(o for o in options if o.kind == "on")
-    held = "meets the SLO" if slo is not None else "is no worse at p99"
+    held = "meets the SLO" if slo is not None else "keeps p99"
     against = _why_not(given)
     if chosen.kind == "off":
-        if slo is not None and not any(o.meets for o in options):
+        if slo is not None and not chosen.meets:
             return (
-                f"nothing meets the SLO at this load, off included ({'; '.join(chosen.misses)}): "
-                "more replicas are needed (specsim plan)"
+                "a replica does not meet the SLO at this load with any option: with speculation "
+                f"off {'; '.join(chosen.misses)}; size the fleet first (specsim plan)"
             )
         text = f"as given, k = {given.k}: {against}"
         others = [o for o in options if o.kind not in ("off", "on")]
@@ -134,12 +139,12 @@ def reason(chosen: OptionResult, options: Sequence[OptionResult], slo: Slo | Non
         gains += f", {_times(tpot)} at p99"
     gains += f"; p99 first token {_times(ttft)}"
     if ttft > NEUTRAL_HIGH:
-        gains += f" ({chosen.ttft_ms.p99 * (1.0 - 1.0 / ttft):.0f} ms)"
+        gains += f" (+{chosen.ttft_ms.p99 * (1.0 - 1.0 / ttft):.0f} ms)"
     if chosen.kind == "on":
         return f"k = {chosen.k} as given {held}: {gains}"
     how = {
         "cap": f"drafting {chosen.k} token{'s' if chosen.k > 1 else ''} instead of {given.k}",
-        "schedule": "k by the size of the batch",
+        "schedule": "k by batch",
         "route": "an on pool up to the crossover and an off pool above it",
     }[chosen.kind]
     return f"{how} {held}: {gains}. As given, k = {given.k}: {against}"

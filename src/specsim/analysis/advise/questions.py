@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from specsim.analysis.arms import Arm
 from specsim.analysis.resolve import Deployment
-from specsim.analysis.serving import mean_context
+from specsim.analysis.serving import mean_context, open_loop
 from specsim.physics.cost import PARTS
 from specsim.schema.advice import FIELD_RULE, AcceptanceBasis, AcceptanceCheck, Peak, Side
 from specsim.schema.results import NEUTRAL_HIGH, BreakEven, Crossover, Prediction
@@ -180,10 +182,24 @@ def lints(
             f"acceptance is below break-even at the peak: {acceptance.acceptance_length:.2f} tokens"
             f" per step, {acceptance.break_even_length:.2f} needed"
         )
+    found += _above_capacity(scenario, arms)
     found += _host_bound(baseline, deployment)
     found += _drafter_tensor_parallel(speculative, deployment)
     found += _longer_draft(deployment, prediction, peak)
     return tuple(dict.fromkeys(found))
+
+
+def _above_capacity(scenario: Scenario, arms: tuple[Arm, Arm]) -> list[str]:
+    """Warn where more arrives than a replica serves: then only the backlog is measured."""
+    rate = max(scenario.load.request_rate or (0.0,))
+    off, on = (float(np.max(open_loop(a, scenario.workload).largest_stable_rate)) for a in arms)
+    if rate <= min(off, on):
+        return []
+    return [
+        f"{rate:.3g} requests/s arrive and a replica serves about {off:.3g} with speculation off, "
+        f"{on:.3g} on: percentiles above that tell the length of the run, not the service; size "
+        "the fleet first (specsim plan)"
+    ]
 
 
 def _host_bound(baseline: Arm, deployment: Deployment) -> list[str]:
