@@ -31,7 +31,10 @@ class Traffic(Record):
     )
     hours_per_day: float = Field(default=24.0, gt=0, le=24, description="in which requests come")
     days_per_month: float = Field(
-        default=DAYS_PER_MONTH, gt=0, le=31, description="on which requests come"
+        default=DAYS_PER_MONTH,
+        gt=0,
+        le=30.4,
+        description="on which requests come, of the 30.4 that are paid",
     )
     growth_pct: float = Field(default=0.0, gt=-100, le=10_000, description="of the load, a year")
     growth_years: float = Field(

@@ -108,7 +108,7 @@ def fleet(
 def replicas_for(traffic: Traffic, load_at_slo: float) -> int:
     """Return the replicas of a fleet, spares included."""
     base = traffic.peak_rate / (load_at_slo * traffic.target_utilization)
-    return math.ceil(base - _EXACTLY) + traffic.spares
+    return max(math.ceil(base * (1.0 - _EXACTLY)), 1) + traffic.spares
 
 
 def one_down_rate(traffic: Traffic, load_at_slo: float) -> float | None:

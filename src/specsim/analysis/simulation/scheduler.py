@@ -186,8 +186,8 @@ def advance(
                 # All it had and the token it had just sampled.
                 target[i] = ceil(tokens[i] + 1.0 - _ROUNDING)
                 left_at[i] = clock
+                stalls[i] += 1
             computed[i] = kept[i]
-            stalls[i] += 1
             stack[n_stack] = i
             n_stack += 1
             preempted += 1
@@ -265,9 +265,9 @@ def advance(
             at += n_chunks
             high = chunk_s[at] + (chunk_s[at + 1] - chunk_s[at]) * share
             excess_s = groups * (low + (high - low) * coarse_share[n_decoding]) + attention_s
-            # Other stages go on beside the prompt; its own way is through all of them.
+            # Groups follow each other through the stages; the last has all of them before it.
             step_s += excess_s / stages
-            later_s = excess_s * (1.0 - 1.0 / stages)
+            later_s = excess_s / groups * (1.0 - 1.0 / stages)
         end = clock + step_s
         in_system = n_decoding + n_prefilling + n_stack + tail - head
         area += in_system * step_s

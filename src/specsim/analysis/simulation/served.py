@@ -163,5 +163,5 @@ def served_tables(
         served.tiers,
         tier_of,
         most_tokens=float(np.max(requests.input_tokens + requests.output_tokens)),
-        most_chunk=float(served.arm.max_num_batched_tokens),
+        most_chunk=float(served.arm.max_num_batched_tokens * served.arm.stages),
     )

@@ -60,7 +60,7 @@ def served(runs: Sequence[Run], measured: tuple[int, int]) -> Served:
     joined = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
     arrivals = [run.arrival_s[first:last] for run in runs]
     sent = np.nanmin(arrivals), np.nanmax(arrivals)
-    finished = max(float(run.end_s[-1]) if run.end_s.size else 0.0 for run in runs)
+    finished = max(float(np.max(np.nan_to_num(run.finish_s), initial=0.0)) for run in runs)
     start, end = float(sent[0]), float(max(sent[1], sent[0]))
     if end <= start or last - first == runs[0].arrival_s.size:
         # Everything that was sent is measured: to the last token.
@@ -144,7 +144,10 @@ def summary(
     """Pool the replications of an arm."""
     samples = {metric: pooled([sample(r, metric) for r in replications]) for metric in _METRICS}
     judged = [attainment(r, slo) for r in replications] if slo is not None else []
-    known = [j for j in judged if j is not None]
+    # Who is refused was promised as well.
+    sent = sum(r.runs[0].requests.n for r in replications) + rejected
+    taken = 1.0 - rejected / max(sent, 1)
+    known = [j * taken for j in judged if j is not None]
     return ArmSimulation(
         **{f"{metric}_ms": Percentiles.of(values) for metric, values in samples.items()},
         output_tok_s=float(np.mean([output_rate(r) for r in replications])),
@@ -194,7 +197,7 @@ def attainment(r: Served, slo: Slo) -> float | None:
 
 def request_rate(r: Served) -> float:
     """Return requests served per second of the measured time."""
-    done = [run.finish_s[(run.finish_s >= r.start_s) & (run.finish_s < r.end_s)] for run in r.runs]
+    done = [run.finish_s[(run.finish_s >= r.start_s) & (run.finish_s <= r.end_s)] for run in r.runs]
     return sum(d.size for d in done) / max(r.duration_s, 1e-12)
 
 

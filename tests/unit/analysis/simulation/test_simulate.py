@@ -171,7 +171,8 @@ def test_overload_is_said_with_the_rate_that_can_be_served(make):
 
 def test_requests_that_are_too_long_are_refused_and_counted(make):
     long = dataclasses.replace(trace(100), output_tokens=np.array([100] * 90 + [9000] * 10))
-    answer = simulate(make(), trace=long, replications=1)
+    answer = simulate(make(), trace=long, replications=1, slo=parse_slo([], ["ttft:60000"]))
+    assert answer.baseline.attainment == pytest.approx(0.9)
     assert answer.baseline.rejected == 10
     assert answer.baseline.completed == 90
     assert any(w.startswith("10 requests are refused") for w in answer.warnings)
@@ -208,6 +209,9 @@ def test_a_burst_goes_through_together(make):
     scenario = make(load={"concurrency": [8]}, workload__arrival="burst", workload__num_requests=16)
     answer = simulate(scenario, replications=1)
     assert answer.baseline.completed == 16
+    # All are counted, those of the last step too: 16 answers of 128 tokens.
+    for arm in (answer.baseline, answer.speculative):
+        assert arm.output_tok_s == pytest.approx(arm.request_per_s * 128, rel=1e-6)
     assert answer.baseline.running <= 8.001
 
 
