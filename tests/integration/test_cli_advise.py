@@ -130,3 +130,13 @@ def test_what_is_wrong_is_said_in_a_line(args: tuple[str, ...], said: str) -> No
     assert done.stderr.startswith("specsim: ")
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
+
+
+def test_an_overloaded_peak_is_all_that_run_at_a_time() -> None:
+    done = specsim(
+        str(EXAMPLES / "llama-3.1-8b-eagle3-h100.yaml"), "--set", "load.concurrency=null",
+        "--set", "load.request_rate=[100000]", "--requests", "100", "--json",
+    )  # fmt: skip
+    peak = json.loads(done.stdout)["scenarios"][0]["peak"]
+    assert peak["concurrency"] == 256
+    assert peak["basis"].startswith("overloaded: a replica serves")

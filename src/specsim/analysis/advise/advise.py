@@ -27,6 +27,7 @@ from specsim.analysis.advise.vllm_config import speculative_config
 from specsim.analysis.predict import predict
 from specsim.analysis.prepare import SEED, prepared, provenance, scenario_json
 from specsim.analysis.resolve import Deployment
+from specsim.analysis.serving import largest_batch, open_loop
 from specsim.analysis.simulation.load import OfferedLoad
 from specsim.analysis.simulation.served import ServedArm
 from specsim.analysis.simulation.simulate import Executor, default_loop, served_arms
@@ -146,6 +147,12 @@ class _Run:
             concurrency = max(peak_in_batch(off, _PEAK_PERCENTILE), 1.0)
             basis = f"p{_PEAK_PERCENTILE:g} over time, simulated with speculation off"
         mean = mean_in_batch(off)
+        workload, arm = deployment.scenario.workload, arms["baseline"].arm
+        stable = float(np.max(open_loop(arm, workload).largest_stable_rate))
+        if load.request_rate is not None and load.request_rate > stable:
+            # The run says how long it was; the server is as full as it gets.
+            concurrency = mean = float(np.max(largest_batch(arm, workload)[0]))
+            basis = f"overloaded: a replica serves {stable:.3g} requests/s; all that run at a time"
         most = deployment.speculative_max_num_seqs
         loads = sorted({*(float(n) for n in LOADS if n <= most), float(concurrency)})
         prediction = self.closed_loop(scenario, loads)
