@@ -32,6 +32,7 @@ from specsim.export.tables import (
 from specsim.export.terminal import Role, Screen
 from specsim.schema.results import (
     DOES_NOT_START,
+    FIELD_RULE,
     NEUTRAL_HIGH,
     NEUTRAL_LOW,
     BaselinePoint,
@@ -40,9 +41,6 @@ from specsim.schema.results import (
     Prediction,
     SpeculativePoint,
 )
-
-FIELD_RULE = 0.5
-"""The draft acceptance rate below which, people say, speculation does not pay at moderate load."""
 
 _DECISIONS: dict[str, Role] = {"on": "good", "off": "bad", "schedule": "neutral"}
 _BASES = ("assumed", "fitted", "measured", "calibrated")

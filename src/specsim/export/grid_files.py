@@ -15,7 +15,7 @@ import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,16 +27,12 @@ from specsim.export.grid_formats import Format, encoded, format_of, join
 from specsim.schema.calibration import Calibration
 from specsim.schema.scenario import Scenario
 
+if TYPE_CHECKING:
+    from specsim.analysis.simulation.simulate import Executor
+
 _AHEAD = 32
 """Parts computed ahead of the one that is written: memory stays flat."""
 _MANIFEST = "manifest.json"
-
-
-class Executor(Protocol):
-    """What runs tasks elsewhere: concurrent.futures, or what looks like it (Dask, Ray, MPI)."""
-
-    def submit(self, fn: Any, /, *args: Any) -> Any:
-        """Start a call; return a future with `.result()` and `.cancel()`."""
 
 
 Progress = Callable[[int, int], None]

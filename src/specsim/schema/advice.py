@@ -17,9 +17,6 @@ Side = Literal["below", "inside", "above"]
 AcceptanceBasis = Literal["given", "profile", "counted"]
 Tiers = tuple[tuple[int, int, int], ...]
 
-FIELD_RULE = 0.5
-"""Accepted / drafted below which, people say, speculation does not pay at moderate load."""
-
 
 @dataclass(frozen=True)
 class Peak:

@@ -20,6 +20,8 @@ Decision = Literal["on", "off", "schedule", "neutral"]
 
 NEUTRAL_LOW, NEUTRAL_HIGH = 0.95, 1.05
 """Speedups between the two have no sign."""
+FIELD_RULE = 0.5
+"""The draft acceptance rate below which, people say, speculation does not pay at moderate load."""
 DOES_NOT_START = "vLLM does not start"
 """How a warning begins that makes the deployment impossible as it is written."""
 

@@ -10,8 +10,8 @@ from specsim.analysis.arms import Arm
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import mean_context, open_loop
 from specsim.physics.cost import PARTS
-from specsim.schema.advice import FIELD_RULE, AcceptanceBasis, AcceptanceCheck, Peak, Side
-from specsim.schema.results import NEUTRAL_HIGH, BreakEven, Crossover, Prediction
+from specsim.schema.advice import AcceptanceBasis, AcceptanceCheck, Peak, Side
+from specsim.schema.results import FIELD_RULE, NEUTRAL_HIGH, BreakEven, Crossover, Prediction
 from specsim.schema.scenario import Scenario
 
 _COUNTED = "counted"
