@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from specsim.calibration.calibrate import calibrate
     from specsim.catalog.scenario import load_scenario
     from specsim.export.grid_files import sweep
+    from specsim.export.workbook.book import export_workbook
     from specsim.measure.read import read_measurements
     from specsim.validation.summary import validate
 
@@ -28,6 +29,7 @@ _PUBLIC = {
     "advise": ("specsim.analysis.advise.advise", "advise"),
     "calibrate": ("specsim.calibration.calibrate", "calibrate"),
     "crossover": ("specsim.analysis.predict", "predict_crossover"),
+    "export_workbook": ("specsim.export.workbook.book", "export_workbook"),
     "kv_budget": ("specsim.analysis.predict", "kv_result"),
     "load_scenario": ("specsim.catalog.scenario", "load_scenario"),
     "plan": ("specsim.analysis.plan.plan", "plan"),
@@ -42,6 +44,7 @@ __all__ = [
     "advise",
     "calibrate",
     "crossover",
+    "export_workbook",
     "kv_budget",
     "load_scenario",
     "plan",

@@ -19,6 +19,16 @@ HOUR_S = 3600.0
 MTOK = 1e6
 """Tokens in a million tokens, as in dollars per million tokens."""
 
+
+def in_words(value: float) -> str:
+    """Write a figure in a sentence: three digits, and whole thousands without an exponent.
+
+    >>> in_words(42.13), in_words(1000.0), in_words(123456.7)
+    ('42.1', '1,000', '123,457')
+    """
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
+
+
 BYTES_PER_PARAM: dict[str, float] = {
     "fp32": 4.0,
     "bf16": 2.0,

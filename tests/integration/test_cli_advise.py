@@ -132,6 +132,36 @@ def test_what_is_wrong_is_said_in_a_line(args: tuple[str, ...], said: str) -> No
     assert said in done.stderr
 
 
+def test_an_overload_opens_the_answer() -> None:
+    done = specsim(CHAT, "--set", "load.request_rate=[400]", "--requests", "50")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("DO  ")]
+    assert line.startswith("DO  SIZE THE FLEET FIRST: overloaded: 400 requests/s arrive")
+    assert "--speculative-config" not in done.stdout
+    assert "TAKE" not in done.stdout
+    assert "LEAVE IT ON" not in done.stdout
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    text = Path(CHAT).read_text(encoding="utf-8")
+    for name in ("day", "night"):
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    pair = (str(tmp_path / "day.yaml"), str(tmp_path / "night.yaml"))
+    got = answer(*pair, "--requests", "30")
+    assert [s["name"] for s in got["scenarios"]] == ["chat (day)", "chat (night)"]
+    same = answer(pair[0], pair[0], "--requests", "30")
+    assert [s["name"] for s in same["scenarios"]] == ["chat (day) #1", "chat (day) #2"]
+
+
+def test_few_requests_and_flags_without_effect_are_linted() -> None:
+    got = answer(
+        CHAT, "--requests", "30", "--set", "load.request_rate=null", "--set",
+        "load.concurrency=[4]", "--set", "workload.burstiness=0.5",
+    )  # fmt: skip
+    lints = " ".join(got["scenarios"][0]["lints"])
+    assert "p99 of 90 requests is that of the slowest: noise; give --requests 334" in lints
+    assert "burstiness has no effect on a closed loop" in lints
+
+
 def test_an_overloaded_peak_is_all_that_run_at_a_time() -> None:
     done = specsim(
         str(EXAMPLES / "llama-3.1-8b-eagle3-h100.yaml"), "--set", "load.concurrency=null",

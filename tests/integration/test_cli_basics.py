@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,31 @@ def test_a_wrong_command_is_one_line(args: list[str]) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("specsim: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["predict", "crossover", "kv", "simulate", "plan", "sweep"])
+def test_without_a_scenario_a_command_points_to_its_own_help(name: str) -> None:
+    done = run(name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"see `specsim {name} --help`\n")
+
+
+@pytest.mark.parametrize("words", ["predict x.yaml", "plan x.yaml", "profiles list", "validate"])
+def test_a_scenario_is_no_catalog(words: str) -> None:
+    scenario = str(Path(__file__).parents[2] / "examples" / "llama-3.1-8b-eagle3-h100.yaml")
+    done = run(*words.split(), "--catalog", scenario)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--catalog {scenario}: is a scenario, expected models" in done.stderr
+
+
+def test_help_has_promises_and_the_simulation_apart_from_the_output() -> None:
+    for name in ("simulate", "plan", "advise"):
+        told = run(name, "--help").stdout
+        output = told[told.index("\nOutput:\n") :]
+        for flag in ("--slo", "--goodput", "--requests", "--seed", "--workers", "--calibration"):
+            assert f"\n  {flag} " in told
+            assert flag not in output
+        assert "\nPromises (SLO):\n" in told
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

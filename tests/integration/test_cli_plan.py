@@ -124,6 +124,40 @@ def test_prices_come_from_the_flag_the_list_or_the_profile(tmp_path: Path) -> No
     assert flag["candidates"][0]["price"]["usd_per_gpu_hour"] == 1.5
 
 
+def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
+    listed = tmp_path / "prices.yaml"
+    listed.write_text(
+        "as_of: 2026-01-01\nsource: q\nprices: {l4: {usd_per_gpu_hour: 1, low: 1, high: 1}}\n"
+    )
+    args = (EXAMPLE, "--avg-qps", "5", *PROMISE, *QUICK)
+    told = " ".join(
+        answer(
+            *args, "--also", EXAMPLE, "--price", "h200=3", "--prices", str(listed),
+            "--gpu", "h200_sxm", "--vary", "gpu=h100_sxm",
+        )["warnings"]
+    )  # fmt: skip
+    assert f"--also {EXAMPLE}: is a deployment that is there already" in told
+    assert "--price h200_sxm=3 has no effect: candidates run on h100_sxm" in told
+    assert f"--prices {listed} has no effect: it has no price of h100_sxm" in told
+    assert "--gpu has no effect beside --vary hardware.accelerator" in told
+    # What a figure was measured at has one, and a device has to be given where there is no file.
+    plain = answer(*args, "--price", "h100=3", "--spec-tokens", "3", "--vary", "k=1,3")
+    assert "no effect" not in " ".join(plain["warnings"])
+    flags = ("--model", "llama-3.1-8b", "--gpu", "h100_sxm", "--vary", "gpu=h100_sxm")
+    plain = answer(*flags, "--avg-qps", "5", *PROMISE, *QUICK)
+    assert "no effect" not in " ".join(plain["warnings"])
+
+
+def test_one_price_for_all_leaves_a_list_nothing_to_say(tmp_path: Path) -> None:
+    listed = tmp_path / "prices.yaml"
+    listed.write_text(
+        "as_of: 2026-01-01\nsource: q\nprices: {l4: {usd_per_gpu_hour: 1, low: 1, high: 1}}\n"
+    )
+    done = specsim(EXAMPLE, "--avg-qps", "5", "--price", "2", "--prices", str(listed))
+    assert done.returncode == 2
+    assert "--price 2 of every device together with --prices" in done.stderr
+
+
 def test_an_answer_goes_to_a_file(tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     done = specsim(EXAMPLE, "--avg-qps", "5", *PROMISE, *QUICK, "--json", "-o", str(out))
@@ -147,6 +181,19 @@ def test_an_answer_goes_to_a_file(tmp_path: Path) -> None:
         (("--avg-qps", "5", "--also", "nowhere.yaml"), "nowhere.yaml"),
         (("--avg-qps", "5", "--also", "x.yaml", "-o", "./x.yaml"), "give another -o"),
         (("--avg-qps", "5", "--vary", "input-len=100,200"), "varies the deployment"),
+        (("--avg-qps", "1e-300"), "--avg-qps 1e-300"),
+        (("--peak-qps", "1e300"), "--peak-qps 1e+300"),
+        (("--avg-qps", "5", "--target-utilization", "1e-300"), "--target-utilization 1e-300"),
+        (("--avg-qps", "5", "--hours-per-day", "1e-300"), "--hours-per-day 1e-300"),
+        (("--avg-qps", "5", "--gpus-per-server", "1000000"), "--gpus-per-server"),
+        (("--avg-qps", "5", "--price", "1e-300"), "expected USD per GPU and hour"),
+        (("--avg-qps", "5", "--request-rate", "5"), "--request-rate: a plan sizes for its traffic"),
+        (("--avg-qps", "5", "--max-concurrency", "5"), "--max-concurrency: a plan sizes for"),
+        (("--avg-qps", "5", "--set", "load.request_rate=[5]"), "--set load.request_rate: a plan"),
+        (
+            ("--avg-qps", "5", "--acceptance-rate", "0.5", "--vary", "acceptance-rate=0.4"),
+            "--acceptance-rate together with --vary",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(args: tuple[str, ...], said: str) -> None:

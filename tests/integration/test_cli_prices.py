@@ -48,6 +48,21 @@ def test_a_catalog_becomes_a_price_list(tmp_path: Path) -> None:
     assert "is also read or written by this command" in over.stderr
     assert (tmp_path / "aws.csv").read_text() == CATALOG
 
+    for words, said in (
+        (("--as-of", "2999-01-01"), "--as-of 2999-01-01: lies ahead"),
+        (("--provider", ""), "--provider '': names nobody"),
+    ):
+        wrong = specsim("aws.csv", *words, cwd=tmp_path)
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert said in wrong.stderr
+
+    # An earlier list is replaced, another file not.
+    assert specsim(*flags, "-o", "prices.yaml", cwd=tmp_path).returncode == 0
+    (tmp_path / "compose.yaml").write_text("services: {}\n")
+    unrelated = specsim(*flags, "-o", "compose.yaml", cwd=tmp_path)
+    assert "compose.yaml: is there and holds something else" in unrelated.stderr
+    assert (tmp_path / "compose.yaml").read_text() == "services: {}\n"
+
     (tmp_path / "aws.csv").write_text(CATALOG.replace("H100", "K80"))
     failed = specsim(*flags, cwd=tmp_path)
     assert failed.returncode == 2

@@ -141,6 +141,91 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
     assert "must lie between" in refused(CHAT, "--output-len-p95", "5000")
     assert "nobody answers" in refused(CHAT, "--scheduler", "tcp://127.0.0.1:9", *FEW)
     assert "is also read" in refused(CHAT, "-o", CHAT)
+    assert "see `specsim simulate --help`" in refused()
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "azure.csv"
+    rows = [f"2023-11-16 18:15:{10 + i}.0,300,50" for i in range(20)]
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--input-len 100", "--output-len 100", "--input-len-p95 600", "--output-len-p95 300",
+        "--burstiness 0.5", "--arrival burst", "--max-concurrency 4", "--request-rate 4",
+        "--set load.request_rate=[4]", "--set workload.input_tokens=9",
+    ],
+)  # fmt: skip
+def test_what_a_trace_says_is_not_said_twice(trace: str, words: str) -> None:
+    said = refused(CHAT, "--trace", trace, *words.split())
+    assert f"{words.partition('=')[0].rpartition(' ')[0]}" in said
+    assert "together with --trace" in said
+    assert ("--trace-rate RATE" in said) is ("rate" in words or "concurrency" in words)
+
+
+@pytest.mark.parametrize("rate", ["-1", "0", "nan", "inf", "1e-300", "1e300"])
+def test_a_rate_that_no_trace_has_names_its_flag(trace: str, rate: str) -> None:
+    assert "--trace-rate" in refused(CHAT, "--trace", trace, "--trace-rate", rate)
+
+
+def test_a_trace_of_a_request_a_year_needs_a_rate(tmp_path: Path) -> None:
+    path = tmp_path / "rare.csv"
+    path.write_text("timestamp,input_tokens,output_tokens\n0,9,9\n31000000,9,9\n")
+    assert "set its rate with --trace-rate" in refused(CHAT, "--trace", str(path))
+    got = answer(CHAT, "--trace", str(path), "--trace-rate", "1", "--replications", "1")
+    assert got["load"]["value"] == 1.0
+
+
+@pytest.mark.parametrize("load", ["nan", "inf", "-inf", "-1", "1e300"])
+def test_where_to_route_is_a_number_of_requests(load: str) -> None:
+    args = (CHAT, "--request-rate", "9", "--pools", "1:1", "--route-above", load)
+    assert "--route-above" in refused(*args)
+
+
+@pytest.mark.parametrize("pools", ["0:1", "1:0", "100000:1", "200:57", f"{'9' * 5000}:1"])
+def test_pools_have_some_replicas_and_not_too_many(pools: str) -> None:
+    assert "256 together at most" in refused(CHAT, "--request-rate", "9", "--pools", pools)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--request-rate 1e-11", "request_rate goes from 0.000001"),
+        ("--request-rate 1e300", "request_rate goes from 0.000001"),
+        ("--request-rate 5 --burstiness 1e-320", "burstiness"),
+        ("--request-rate 5 --requests 1e9", "--requests"),
+        ("--request-rate 5 --requests 1000000000", "--requests"),
+        ("--request-rate 5 --workers 100000", "--workers"),
+    ],
+)
+def test_figures_out_of_bounds(words: str, said: str) -> None:
+    assert said in refused(CHAT, *words.split())
+
+
+def test_the_least_rate_is_served() -> None:
+    got = answer(CHAT, "--request-rate", "1e-6", "--requests", "50", "--replications", "1")
+    idle = answer(CHAT, "--request-rate", "0.01", "--requests", "50", "--replications", "1")
+    for arm in ("baseline", "speculative"):
+        for metric in ("tpot_ms", "ttft_ms"):
+            assert got[arm][metric]["p99"] == pytest.approx(idle[arm][metric]["p99"], rel=0.1)
+
+
+def test_what_has_no_effect_is_said() -> None:
+    few = ("--requests", "500", "--replications", "1")
+    closed = answer(CHAT, "--max-concurrency", "4", "--burstiness", "0.5", *few)
+    assert "burstiness has no effect on a closed loop" in " ".join(closed["warnings"])
+    arriving = answer(CHAT, "--request-rate", "4", "--burstiness", "0.5", *few)
+    assert "burstiness" not in " ".join(arriving["warnings"])
+
+
+def test_a_percentile_of_few_requests_is_said() -> None:
+    got = answer(CHAT, "--request-rate", "4", "--slo", "tpot_p99.99_ms=50", *FEW)
+    said = "tpot_p99.99_ms of 400 requests is that of the slowest: noise"
+    assert said in " ".join(got["warnings"])
 
 
 def test_unsorted_timestamps_are_sorted_and_said(tmp_path: Path) -> None:

@@ -203,3 +203,16 @@ def test_a_grid_in_which_nothing_fits_is_an_error_with_rows(tmp_path: Path) -> N
     assert mixed.returncode == 2
     assert "does not fit" in mixed.stderr
     assert "does not divide" in mixed.stderr
+
+
+def test_flags_that_an_axis_takes_the_place_of_are_said() -> None:
+    ran = specsim(CHAT, "--gpu", "l40s", "--vary", "gpu=h100_sxm", "--vary", "request-rate=1e-3,2")
+    assert ran.returncode == 0
+    assert ran.stderr == "! --gpu has no effect beside --vary hardware.accelerator\n"
+    rows = list(csv.DictReader(ran.stdout.splitlines()))
+    assert [row["load.request_rate"] for row in rows] == ["0.001", "2"]
+    # k says what a figure was measured at, and a device has to be given where there is no file.
+    flags = ("--model", "llama-3.1-8b", "--gpu", "h100_sxm", "--spec-method", "ngram",
+             "--spec-tokens", "3", "--acceptance-length", "2")  # fmt: skip
+    ran = specsim(*flags, "--vary", "gpu=h100_sxm,l40s", "--vary", "k=2,3")
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -17,6 +17,12 @@ LAB = ROOT / "tests" / "data" / "lab" / "closed_loop"
 def folder(tmp_path: Path) -> Path:
     shutil.copytree(LAB, tmp_path / "S")
     shutil.copy(ROOT / "tools" / "lab" / "scenario.yaml", tmp_path / "sc.yaml")
+    for name, text in (
+        ("notes.txt", "to do"), ("Makefile", "all:"), ("package.json", '{"name": "x"}'),
+        ("compose.yaml", "services: {}"), ("people.csv", "name,born\nAda,1815"),
+        ("own.yaml", "profiles: []"),
+    ):  # fmt: skip
+        (tmp_path / name).write_text(text + "\n")
     (tmp_path / "link").mkdir()
     (tmp_path / "link" / "in").symlink_to(tmp_path / "S")
     return tmp_path
@@ -34,6 +40,22 @@ def folder(tmp_path: Path) -> Path:
         "measure list S -o S/off_c1.json",
         "measure list S --csv x.csv -o x.csv",
         "measure show S -o S/off_c1.json",
+        "predict sc.yaml -o notes.txt",
+        "predict sc.yaml -o Makefile",
+        "predict sc.yaml --json -o package.json",
+        "predict sc.yaml --json -o sc.yaml",
+        "predict sc.yaml --save-scenario compose.yaml",
+        "predict sc.yaml --save-scenario notes.txt",
+        "predict sc.yaml --catalog own.yaml -o own.yaml",
+        "crossover sc.yaml --json -o package.json",
+        "kv sc.yaml -o notes.txt",
+        "simulate sc.yaml --requests 20 -o notes.txt",
+        "plan sc.yaml --avg-qps 1 --requests 20 -o Makefile",
+        "advise sc.yaml --requests 20 -o Makefile",
+        "profiles list -o notes.txt",
+        "profiles new x --memory-gb 9 --bandwidth-gb-per-s 9 --bf16-tflops 9 -o compose.yaml",
+        "calibrate sc.yaml -m S --out compose.yaml",
+        "measure list S --csv people.csv",
     ],
 )
 def test_it_is_refused(folder: Path, words: str) -> None:

@@ -68,22 +68,44 @@ def first_loss(loads: Array, speedup: Array) -> float:
     return np.inf if end >= loads[-1] and speedup[-1] > 1.0 else end
 
 
-def find_crossover(loads: Array, speedup: Array, samples: Array, batch: Array) -> Crossover:
+def between_turns(loads: Array, speedup: Array, *, whole: bool, n: int = 16) -> Array:
+    """Return loads between those where a curve passes 1: it is no straight line there.
+
+    Parameters
+    ----------
+    whole : bool
+        Loads are numbers of requests.
+    n : int
+        At most so many in each such gap.
+    """
+    above = speedup > 1.0
+    gaps = np.flatnonzero((above[1:] != above[:-1]) & np.isfinite(speedup[1:] + speedup[:-1]))
+    found = [np.linspace(loads[i], loads[i + 1], n + 2)[1:-1] for i in gaps]
+    new = np.concatenate(found) if found else np.array([])
+    return np.setdiff1d(np.rint(new) if whole else new, loads)
+
+
+def find_crossover(
+    loads: Array, speedup: Array, samples: Array, batch: Array, *, sampled: Array | None = None
+) -> Crossover:
     """Describe where a curve crosses 1, with the interval that samples of it give.
 
     Parameters
     ----------
     loads, speedup, batch : array (n,)
         Loads searched, speedup and running requests of the off arm there.
-    samples : array (n_samples, n)
+    samples : array (n_samples, n) or (n_samples, m)
         The same curve under other constants.
+    sampled : array (m,), optional
+        Loads of the samples, where they are fewer.
     """
     finite = np.isfinite(speedup)
+    if sampled is None:
+        sampled, samples = loads[finite], samples[:, finite]
     loads, speedup, batch = loads[finite], speedup[finite], batch[finite]
-    samples = samples[:, finite]
     wins = intervals_above_one(loads, speedup)
     searched = (float(loads[0]), float(loads[-1]))
-    crossings = np.array([first_loss(loads, row) for row in samples])
+    crossings = np.array([first_loss(sampled, row) for row in samples])
     low, high = np.percentile(crossings, [_LOW, _HIGH], method="nearest")
     whole = len(wins) == 1 and wins[0] == searched and bool(np.all(speedup > 1.0))
     if not wins:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from specsim.analysis.arms import Arm, StepTime, baseline_arm, speculative_arm
 from specsim.analysis.constants import Constants
+from specsim.analysis.crossover import between_turns, search_loads
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import (
     OpenLoop,
@@ -22,6 +24,9 @@ from specsim.physics.cost import Num
 from specsim.schema.scenario import Workload
 
 Array = npt.NDArray[np.float64]
+
+_RATE_POINTS = 48
+_LOAD_POINTS = 64
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,7 @@ class Pair:
             served = closed_loop(self.speculative, self.workload, loads).output_tokens_per_s
             without = closed_loop(self.baseline, self.workload, loads).output_tokens_per_s
             return np.asarray(served / without)
-        off_curve = open_loop(self.baseline, self.workload)
-        on_curve = open_loop(self.speculative, self.workload)
+        off_curve, on_curve = self.open_loops
         # An answer of one token has no time per token: its first token is all there is.
         metric = "tpot_s" if self.workload.output_tokens > 1.0 else "ttft_s"
         off = off_curve.at(loads, getattr(off_curve, metric))
@@ -66,9 +70,34 @@ class Pair:
         on = self.speculative.with_acceptance(tokens_per_step=tokens, lengths=lengths)
         return Pair(self.baseline, on, self.workload, self.is_open)
 
-    def largest_stable_rate(self) -> float:
-        """Return the rate beyond which the off arm queues without end. [requests/s]."""
-        return float(np.max(open_loop(self.baseline, self.workload).largest_stable_rate))
+    @functools.cached_property
+    def open_loops(self) -> tuple[OpenLoop, OpenLoop]:
+        """Both arms by arrival rate."""
+        return open_loop(self.baseline, self.workload), open_loop(self.speculative, self.workload)
+
+    def largest_stable_rates(self) -> tuple[float, float]:
+        """Return the rates beyond which each arm queues without end. [requests/s]."""
+        off, on = (float(np.max(curve.largest_stable_rate)) for curve in self.open_loops)
+        return off, on
+
+    def searched_loads(self) -> Array:
+        """Return the loads among which a crossover is searched."""
+        if not self.is_open:
+            return search_loads(self.baseline.max_num_seqs, n=_LOAD_POINTS)
+        # Close to saturation the answer turns within a per cent of the rate.
+        top = self.largest_stable_rates()[0] * 0.999
+        far = np.geomspace(top / 500.0, 0.5 * top, _RATE_POINTS)
+        near = top * (1.0 - np.geomspace(0.5, 1e-3, 2 * _RATE_POINTS))
+        return np.unique(np.concatenate([far, near]))
+
+    def sharpened(self, loads: Array, speedup: Array) -> tuple[Array, Array]:
+        """Return loads and speedups with more of both where the curve passes 1."""
+        new = between_turns(loads, speedup, whole=not self.is_open)
+        if new.size == 0:
+            return loads, speedup
+        everywhere = np.concatenate([loads, new])
+        order = np.argsort(everywhere)
+        return everywhere[order], np.concatenate([speedup, self.speedup(new)])[order]
 
 
 def pair(

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from specsim.analysis.arms import Arm, baseline_arm, budget, cached_tokens
 from specsim.analysis.constants import Constants
-from specsim.analysis.crossover import find_crossover, search_loads
+from specsim.analysis.crossover import find_crossover
 from specsim.analysis.curves import Pair, pair, service_at_rates
 from specsim.analysis.drafting import most_tokens
 from specsim.analysis.overlay import Overlay
 from specsim.analysis.points import build_points
 from specsim.analysis.prepare import N_SAMPLES, SEED, prepared, provenance, scenario_json
 from specsim.analysis.resolve import Deployment, resolve
-from specsim.analysis.serving import closed_loop, mean_context, open_loop
+from specsim.analysis.serving import closed_loop, mean_context
 from specsim.analysis.verdict import verdict
 from specsim.analysis.warnings import blocking_first, late_warnings
 from specsim.errors import UsageError
@@ -46,8 +46,6 @@ _CURVE_RATES = 21
 _FINE = 10
 """Break-even is read off a grid this many times finer than the curve that is shown."""
 _SEARCHED_K = 8
-_RATE_POINTS = 48
-_LOAD_POINTS = 64
 
 
 def predict(
@@ -78,13 +76,13 @@ def predict(
     assert deployment.acceptance is not None
     constants = laid.point()
     arms = pair(deployment, constants)
-    searched = _searched(arms)
+    searched = arms.searched_loads()
     both = np.concatenate([loads, searched])
     speedup = arms.speedup(both)
     samples = pair(deployment, laid.sampled(N_SAMPLES, SEED)).speedup(both)
     low, high = _band(speedup, samples)
     n = loads.size
-    crossover = find_crossover(searched, speedup[n:], samples[:, n:], _batch_off(arms, searched))
+    crossover = _crossover(arms, searched, speedup[n:], samples[:, n:])
     points = build_points(
         deployment,
         arms.baseline,
@@ -140,9 +138,14 @@ def predict_crossover(
     if deployment.method == "none":
         raise UsageError("a crossover needs speculation: method is none; give --spec-method")
     arms = pair(deployment, laid.point())
-    searched = _searched(arms)
+    searched = arms.searched_loads()
     samples = pair(deployment, laid.sampled(N_SAMPLES, SEED)).speedup(searched)
-    return find_crossover(searched, arms.speedup(searched), samples, _batch_off(arms, searched))
+    return _crossover(arms, searched, arms.speedup(searched), samples)
+
+
+def _crossover(arms: Pair, searched: Array, speedup: Array, samples: Array) -> Crossover:
+    loads, sharp = arms.sharpened(searched, speedup)
+    return find_crossover(loads, sharp, samples, _batch_off(arms, loads), sampled=searched)
 
 
 def kv_result(scenario: Scenario, *, search: Sequence[Path] = ()) -> KvResult:
@@ -154,16 +157,6 @@ def _loads(deployment: Deployment) -> Array:
     load = deployment.scenario.load
     values = load.concurrency if load.concurrency is not None else load.request_rate
     return np.array(sorted(set(values or ())), dtype=float)
-
-
-def _searched(arms: Pair) -> Array:
-    if arms.is_open:
-        # Close to saturation the answer turns within a per cent of the rate.
-        top = arms.largest_stable_rate() * 0.999
-        far = np.geomspace(top / 500.0, 0.5 * top, _RATE_POINTS)
-        near = top * (1.0 - np.geomspace(0.5, 1e-3, 2 * _RATE_POINTS))
-        return np.unique(np.concatenate([far, near]))
-    return search_loads(arms.baseline.max_num_seqs, n=_LOAD_POINTS)
 
 
 def _band(speedup: Array, samples: Array) -> tuple[Array, Array]:
@@ -186,11 +179,7 @@ def _largest_rates(arms: Pair) -> tuple[float, float] | None:
     """Return the largest stable rates of both arms; None in a closed loop. [requests/s]."""
     if not arms.is_open:
         return None
-    off, on = (
-        float(np.max(open_loop(arm, arms.workload).largest_stable_rate))
-        for arm in (arms.baseline, arms.speculative)
-    )
-    return off, on
+    return arms.largest_stable_rates()
 
 
 def _over_acceptance(

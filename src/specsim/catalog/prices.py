@@ -28,6 +28,7 @@ EXPECTED = (
 )
 _LEAST_USD, _MOST_USD = 0.01, 100.0
 """Per GPU and hour; what lies outside is in another unit."""
+_NO_PRICE = "Price is empty, 0 or nan"
 _SKYPILOT = {"a100": "a100_sxm_40", "h100mega": "h100_sxm"}
 """Names that SkyPilot gives to something else than everybody: its plain A100 has 40 GB."""
 
@@ -38,6 +39,8 @@ class _Offers:
 
     on_demand: dict[tuple[str, ...], float] = field(default_factory=dict)
     spot: list[float] = field(default_factory=list)
+    n_rows: int = 0
+    n_without_price: int = 0
     n_without_host: int = 0
 
 
@@ -62,6 +65,7 @@ def load_prices(path: Path, *, search: Sequence[Path] = ()) -> PriceList:
     if "AcceleratorName" in first_line or (":" not in first_line and "," in first_line):
         return read_price_catalog(path, search=search)
     prices = parse(PriceList, read_mapping(path), what=str(path))
+    _refuse_future(prices.as_of, f"{path}: as_of")
     if prices.prices.keys() <= set(hardware_ids(search)):
         return prices
     known = _ids_by_name(search)
@@ -100,6 +104,10 @@ def read_price_catalog(
     devices. The typical price is the median of the offers, `low` and `high` the cheapest and the
     dearest.
     """
+    if as_of is not None:
+        _refuse_future(as_of, "--as-of")
+    if provider is not None and not provider.strip():
+        raise InputError("--provider '': names nobody; give whose prices they are, or leave it out")
     known = _ids_by_name(search)
     with open_csv(path, expected=EXPECTED) as table:
         offers, unknown = _read_offers(table, known)
@@ -107,16 +115,30 @@ def read_price_catalog(
     notes: list[str] = []
     for id, found in sorted(offers.items()):
         if not found.on_demand:
-            notes.append(f"{id}: has spot prices only: left out")
+            only = "has spot prices only" if found.spot else f"has no price ({_NO_PRICE})"
+            notes.append(f"{id}: {only}: left out")
             continue
-        prices[id] = _price(path, id, found)
+        prices[id] = price = _price(path, id, found)
+        if found.n_without_price:
+            notes.append(
+                f"{id}: {found.n_without_price} of {found.n_rows} rows have no price ({_NO_PRICE})"
+            )
+        spot = price.spot_usd_per_gpu_hour
+        if spot is not None and spot > price.usd_per_gpu_hour:
+            notes.append(
+                f"{id}: the median of spot prices, {spot:g}, is above that on demand, "
+                f"{price.usd_per_gpu_hour:g}: are the columns exchanged?"
+            )
         if found.n_without_host:
             notes.append(
                 f"{id}: {found.n_without_host} of {len(found.on_demand)} offers have no "
                 "InstanceType: they may be without the price of the host"
             )
+    if not prices and offers:
+        why = "; ".join(note.removesuffix(": left out") for note in notes)
+        raise InputError(f"{path}: has no price to take: {why}")
     if not prices:
-        names = sorted({*unknown, *offers})
+        names = sorted(unknown)
         shown = f"it has {', '.join(names[:8])}" if names else "it has no accelerator at all"
         raise InputError(
             f"{path}: has no price of an accelerator that is known; {shown}; "
@@ -135,6 +157,13 @@ def read_price_catalog(
 def dump_prices(prices: PriceList) -> str:
     """Return the YAML text of a price list."""
     return dump_profile(prices.model_dump(exclude_none=True, exclude_defaults=True))
+
+
+def _refuse_future(date: dt.date, what: str) -> None:
+    today = dt.date.today()
+    # Somewhere it is tomorrow already.
+    if date > today + dt.timedelta(days=1):
+        raise InputError(f"{what} {date}: lies ahead; give the day of the prices, up to {today}")
 
 
 def _read_offers(table: CsvTable, known: dict[str, str]) -> tuple[dict[str, _Offers], set[str]]:
@@ -159,6 +188,8 @@ def _read_offers(table: CsvTable, known: dict[str, str]) -> tuple[dict[str, _Off
         if n_gpus is None:
             raise InputError(f"{where}: AcceleratorCount: got {count!r}, expected a number above 0")
         found = offers.setdefault(id, _Offers())
+        found.n_rows += 1
+        found.n_without_price += usd is None
         if usd is not None:
             instance = more.get("InstanceType")
             key = (name, count, instance or "", more.get("Region", ""))

@@ -1,7 +1,8 @@
 """The `specsim` command: one module per sub-command, loaded when it is called.
 
 Exit codes: 0 done; 1 a fault of specsim itself; 2 wrong or missing input; 3 does not fit in
-memory; 4 no fit possible; 130 interrupted. An error is one line on stderr.
+memory, or no candidate of a plan meets the SLO; 4 no fit possible; 130 interrupted. An error is
+one line on stderr.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "Serve single requests: percentiles, SLOs, both arms.",
     "plan": "Size the fleet that meets an SLO: replicas, GPUs, dollars.",
     "sweep": "Predict a whole grid of scenarios into a table.",
+    "export": "Write a workbook with live formulas, and its tables.",
     "advise": "Answer the three questions to ask before switching it on.",
     "measure": "Run the two-server sweep, and show what it found.",
     "calibrate": "Fit constants to measured runs, and say what they tell.",

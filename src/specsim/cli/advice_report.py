@@ -24,6 +24,7 @@ _DO: dict[OptionKind, str] = {
     "off": "SWITCH IT OFF", "on": "LEAVE IT ON", "cap": "DRAFT FEWER TOKENS",
     "schedule": "SET K BY BATCH", "route": "ROUTE BY LOAD",
 }  # fmt: skip
+_SIZE_FIRST = "SIZE THE FLEET FIRST"
 _ROLES: dict[OptionKind, Role] = {"on": "good", "off": "bad"}
 _GOOD: dict[bool, Role] = {True: "good", False: "bad"}
 _SIDES: dict[Side, str] = {
@@ -59,10 +60,12 @@ def _scenario(screen: Screen, answer: Advice, one: ScenarioAdvice) -> list[list[
 
 def _do(screen: Screen, one: ScenarioAdvice) -> list[str]:
     action = one.action
-    word = _DO[action.decision]
+    word = _SIZE_FIRST if action.size_first else _DO[action.decision]
     lines = titled(screen, "DO", f"{word}: {action.reason}")
-    role = _ROLES.get(action.decision, "neutral")
+    role = "bad" if action.size_first else _ROLES.get(action.decision, "neutral")
     lines[0] = lines[0].replace(word, screen.paint(word, role), 1)
+    if action.size_first:
+        return lines  # no setting to paste: none will do
     if action.speculative_config is not None:
         # On one line, however long: it is there to be pasted.
         lines.append(f"    --speculative-config '{json.dumps(action.speculative_config)}'")
@@ -112,7 +115,7 @@ def _options(screen: Screen, answer: Advice, one: ScenarioAdvice) -> list[str]:
     load = one.load
     unit = "concurrent requests" if load["kind"] == "concurrency" else "requests/s"
     sent = (
-        f"{loads_in(load['value'], unit)}, {load['requests_measured']:,} requests, "
+        f"{loads_in(load['value'], unit)}, {loads_in(load['requests_measured'], 'requests')}, "
         f"{load['replications']} times over, the same for all (seed {answer.seed})"
     )
     lines = [screen.paint("OPTIONS", "strong") + f"  {sent}", *table(screen, key, columns)]
@@ -170,4 +173,5 @@ def _verdict(option: OptionResult, action: Action) -> Cell:
         action.k,
         2 if action.decision == "route" else 1,
     )
+    taken = taken and not action.size_first
     return Cell("TAKE" if taken else "good" if option.meets else "bad", _GOOD[option.meets])

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from specsim.cli.execution import executor_of, run_options, seed_option, slo_options
-from specsim.cli.options import OPTIONS, ScenarioCommand, calibration_option, read_request
-from specsim.cli.output import emit, json_option, output_option, refuse_overwriting
+from specsim.cli.execution import (
+    executor_of,
+    requests_option,
+    run_options,
+    seed_option,
+    slo_options,
+)
+from specsim.cli.options import (
+    OPTIONS,
+    calibration_option,
+    read_request,
+    without_effect,
+)
+from specsim.cli.output import (
+    emit,
+    json_option,
+    output_option,
+    refuse_overwriting,
+    refuse_replacing,
+)
+from specsim.cli.parameters import ScenarioCommand
 from specsim.schema.results import as_json as plain
 
-_FOR_ALL = tuple(option for option in OPTIONS if option.name in ("settings", "catalog", "gpu"))
+FOR_ALL = tuple(option for option in OPTIONS if option.name in ("settings", "catalog", "gpu"))
 """What is said of all scenarios at once; the rest stands in their files."""
 
 
@@ -25,10 +44,7 @@ _FOR_ALL = tuple(option for option in OPTIONS if option.name in ("settings", "ca
 @calibration_option
 @slo_options[0]
 @slo_options[1]
-@click.option(
-    "--requests", type=click.IntRange(min=1), metavar="N",
-    help="Measured in each of three replications. Absent: 2000.",
-)  # fmt: skip
+@requests_option("Measured in each of three replications. Absent: 2000.")
 @seed_option
 @run_options[0]
 @run_options[1]
@@ -63,14 +79,14 @@ def command(
     from specsim.cli.advice_report import report
     from specsim.schema.slo import parse_slo
 
-    refuse_overwriting(output, *scenarios, calibration)
+    refuse_overwriting(output, *scenarios, calibration, *flags["catalog"])
+    refuse_replacing(output, "json" if as_json else "text")
     promised = parse_slo(slo, goodput)
-    read = [read_request({"scenario": path, **flags}, _FOR_ALL) for path in scenarios]
+    read = [read_request({"scenario": path, **flags}, FOR_ALL) for path in scenarios]
+    names = names_of([request.scenario.name for request in read], scenarios)
     asked = [
-        request.scenario
-        if request.scenario.name
-        else request.scenario.model_copy(update={"name": path.stem})
-        for request, path in zip(read, scenarios, strict=True)
+        request.scenario.model_copy(update={"name": name})
+        for request, name in zip(read, names, strict=True)
     ]
     with executor_of(workers, scheduler) as executor:
         answer = advise(
@@ -83,7 +99,9 @@ def command(
             executor=executor,
         )
     told = tuple(
-        dataclasses.replace(one, lints=(*one.lints, *request.notes))
+        dataclasses.replace(
+            one, lints=(*one.lints, *without_effect(request.scenario), *request.notes)
+        )
         for one, request in zip(answer.scenarios, read, strict=True)
     )
     answer = dataclasses.replace(answer, scenarios=told)
@@ -95,4 +113,13 @@ def command(
     )
 
 
-command.params = [command.params[0], *_FOR_ALL, *command.params[1:]]
+def names_of(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
+    """Return what scenarios are called: the file's name where it has none, or shares it."""
+    shared = [name for name in names if name and names.count(name) > 1]
+    return [
+        (f"{name} ({path.stem})" if name in shared else name) if name else path.stem
+        for name, path in zip(names, paths, strict=True)
+    ]
+
+
+command.params = [command.params[0], *FOR_ALL, *command.params[1:]]

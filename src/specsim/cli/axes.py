@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from specsim.catalog.scenario import ACCEPTANCE_FORMS, LOADS
 from specsim.catalog.yaml_text import load_yaml
-from specsim.cli.options import OPTIONS, UNDER_LOAD
+from specsim.cli.options import OPTIONS, UNDER_LOAD, keys_given
+from specsim.cli.parameters import INPUT, Option
 from specsim.errors import InputError, UsageError, nearest
 from specsim.schema.grid import scenario_keys
+from specsim.schema.scenario import LEAST_RATE, MOST_CONCURRENCY, MOST_RATE, RATES
 
 MAX_VALUES = 10_000_000
 """Most values of one axis."""
@@ -35,8 +38,16 @@ KEYS: dict[str, str] = {
 }
 """Scenario keys by the names of the flags that set them."""
 
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+_NAMES = frozenset({"name", "version", "model", "accelerator", "drafter", "profile"})
+"""Keys whose values are names, whatever they look like."""
+_BOUNDS = {
+    "load.concurrency": (1, MOST_CONCURRENCY, f"1 to {MOST_CONCURRENCY:,}"),
+    "load.request_rate": (LEAST_RATE, MOST_RATE, f"{RATES} requests/s"),
+}
+
 vary_option = click.option(
-    "--vary", multiple=True, metavar="KEY=VALUES",
+    "--vary", cls=Option, section=INPUT, multiple=True, metavar="KEY=VALUES",
     help="An axis: a key of the scenario or the name of its flag, and a,b,c or 1:256:x2 or "
     "0.1:0.9:0.05 (repeatable).",
 )  # fmt: skip
@@ -58,9 +69,41 @@ def parse_axes(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         key = _key(name.strip())
         if key in axes:
             raise UsageError(f"--vary {name.strip()}: {key} is varied twice; give one list")
-        axes[key] = _values(name.strip(), values.strip())
+        axes[key] = _values(name.strip(), values.strip(), key)
+        _refuse_loads(name.strip(), key, axes[key])
     _refuse_exclusive(axes)
     return axes
+
+
+def refuse_given_twice(axes: Mapping[str, Any]) -> None:
+    """Refuse a flag with a load or an acceptance beside an axis of it: which counts is not said.
+
+    Other flags give what an axis then varies, and what a figure was measured at.
+    """
+    given = keys_given()
+    for prefix, kinds in (("load", LOADS), ("speculation.acceptance", ACCEPTANCE_FORMS)):
+        keys = [f"{prefix}.{kind}" for kind in kinds]
+        axis = next((key for key in keys if key in axes), None)
+        flag = next((given[key] for key in keys if key in given), None)
+        if axis is not None and flag is not None:
+            raise UsageError(f"{flag} together with --vary {axis}: give one of them")
+
+
+def beside_axes(axes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which flags have no effect, since an axis gives the same key other values.
+
+    What says how to speculate is not without effect: a figure was measured at it. And what has to
+    be given where there is no file is given.
+    """
+    given, params = keys_given(), click.get_current_context().params
+    needed = set()
+    if params["scenario"] is None:
+        needed = {"hardware.accelerator"} | ({"target.model"} if params["model"] else set())
+    return tuple(
+        f"{given[key]} has no effect beside --vary {key}"
+        for key in axes
+        if key in given and key not in needed and not key.startswith("speculation.")
+    )
 
 
 def _key(name: str) -> str:
@@ -77,7 +120,17 @@ def _key(name: str) -> str:
     raise UsageError(f"--vary {name}: no such key of a scenario; {hint}")
 
 
-def _values(name: str, text: str) -> tuple[Any, ...]:
+def _refuse_loads(name: str, key: str, values: Sequence[Any]) -> None:
+    """Refuse loads that no scenario may have; what is no number is told by who reads the axis."""
+    if key not in _BOUNDS:
+        return
+    low, high, words = _BOUNDS[key]
+    for value in values:
+        if isinstance(value, int | float) and not low <= value <= high:
+            raise UsageError(f"--vary {name}: got {value:g}; allowed: {words}")
+
+
+def _values(name: str, text: str, key: str) -> tuple[Any, ...]:
     if not text:
         raise UsageError(f"--vary {name}=: no values; give a list such as 1,2,4")
     found: list[Any] = []
@@ -88,7 +141,7 @@ def _values(name: str, text: str) -> tuple[Any, ...]:
             raise UsageError(
                 f"--vary {name}={part}: a range needs a step, such as {part}:1 or {part}:x2"
             )
-        found += _range(name, ends) if is_range else [_typed(name, part)]
+        found += _range(name, ends) if is_range else [_typed(name, part, key)]
         if len(found) > MAX_VALUES:
             raise UsageError(f"--vary {name}: more than {MAX_VALUES:,} values; use larger steps")
     if len(_parts(text)) > 1 and len({repr(value) for value in found}) < len(found):
@@ -115,9 +168,12 @@ def _parts(text: str) -> list[str]:
     return [*parts, text[start:].strip()]
 
 
-def _typed(name: str, text: str) -> Any:
+def _typed(name: str, text: str, key: str) -> Any:
     if not text:
         raise UsageError(f"--vary {name}: an empty value; write none without commas beside it")
+    # YAML takes an exponent for text; so do names.
+    if _EXPONENT.fullmatch(text) and key.rpartition(".")[2] not in _NAMES:
+        return float(text)
     return load_yaml(text, what=f"--vary {name}")
 
 

@@ -9,8 +9,15 @@ from typing import Literal
 import click
 
 from specsim.cli.calibration_report import report
-from specsim.cli.options import NumberList, Request, scenario_command
-from specsim.cli.output import emit, json_option, output_option, refuse_overwriting_read, write_file
+from specsim.cli.options import Request, scenario_command
+from specsim.cli.output import (
+    emit,
+    json_option,
+    output_option,
+    refuse_overwriting_read,
+    replace_file,
+)
+from specsim.cli.parameters import NumberList
 from specsim.errors import CalibrationError, UsageError
 from specsim.schema.results import as_json as plain
 
@@ -82,7 +89,7 @@ def command(
         hold_out_k=_whole(hold_out_k),
     )
     if out is not None:
-        write_file(out, dump_calibration(found.calibration))
+        replace_file(out, dump_calibration(found.calibration), "yaml")
     drawn: list[Path] = []
     if charts is not None:
         from specsim.export.calibration_charts import write_charts

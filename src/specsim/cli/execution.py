@@ -3,39 +3,56 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from specsim.cli.parameters import EXECUTION, SIMULATION, Option
 from specsim.errors import MissingExtraError, UsageError
+from specsim.schema.scenario import MOST_REQUESTS
 
 if TYPE_CHECKING:
     from specsim.analysis.simulation.simulate import Executor
 
 _ANSWERS_WITHIN_S = 5.0
 
+F = TypeVar("F", bound=Callable[..., Any])
+_PROMISES = "Promises (SLO)"
+
 slo_options = (
     click.option(
-        "--slo", multiple=True, metavar="METRIC_PXX_ms=N",
+        "--slo", cls=Option, section=_PROMISES, multiple=True, metavar="METRIC_PXX_ms=N",
         help="A promise: ttft, tpot, itl or e2e, mean or a percentile, e.g. ttft_p95_ms=1000 "
         "(repeatable).",
     ),
     click.option(
-        "--goodput", multiple=True, metavar="METRIC:MS",
+        "--goodput", cls=Option, section=_PROMISES, multiple=True, metavar="METRIC:MS",
         help="What each request must meet, as vLLM's bench has it, e.g. ttft:1000 (repeatable).",
     ),
 )  # fmt: skip
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), help="The same seed, the same answer."
-)
+    "--seed", cls=Option, section=SIMULATION, type=click.IntRange(min=0),
+    help="The same seed, the same answer.",
+)  # fmt: skip
+
+
+def requests_option(text: str) -> Callable[[F], F]:
+    """Return `--requests`, whose help says what it counts and what it is if absent."""
+    return click.option(
+        "--requests", cls=Option, section=SIMULATION, type=click.IntRange(1, MOST_REQUESTS),
+        metavar="N", help=text,
+    )  # fmt: skip
+
+
 run_options = (
     click.option(
-        "--workers", type=click.IntRange(min=1), default=1, show_default=True,
+        "--workers", cls=Option, section=EXECUTION, type=click.IntRange(1, 1024), default=1,
+        show_default=True,
         help="Processes; the answer does not depend on them.",
     ),
     click.option(
-        "--scheduler", metavar="tcp://HOST:PORT",
+        "--scheduler", cls=Option, section=EXECUTION, metavar="tcp://HOST:PORT",
         help="Run on the workers of a Dask cluster instead.",
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import click
 
 from specsim.cli.measure_list import command as list_command
-from specsim.cli.options import NO_EFFECT, NumberList, Request, scenario_command
+from specsim.cli.options import NO_EFFECT, Request, scenario_command
 from specsim.cli.output import (
     emit,
     json_option,
@@ -19,6 +19,7 @@ from specsim.cli.output import (
     refuse_overwriting_read,
     write_file,
 )
+from specsim.cli.parameters import FiniteRange, NumberList
 from specsim.cli.words import joined, notes, wrapped
 from specsim.errors import InputError, UsageError
 from specsim.export.tables import exact
@@ -56,7 +57,7 @@ PLAN_OPTIONS: tuple[Callable[[Any], Any], ...] = (
                  help="Only the server without, or those with speculation."),
     click.option("--repeats", type=click.IntRange(1, 100), default=2, show_default=True,
                  help="Runs of each server at each load."),
-    click.option("--prompts-per-load", type=click.FloatRange(0, min_open=True),
+    click.option("--prompts-per-load", type=FiniteRange(0, min_open=True),
                  help="Requests of a run per concurrent request (8), or per request/s (60)."),
     click.option("--min-prompts", type=click.IntRange(1), default=16, show_default=True,
                  help="Least requests of a run."),
@@ -204,7 +205,7 @@ command.add_command(
             *PLAN_OPTIONS,
             click.option("--vllm", default="vllm", show_default=True, metavar="PATH",
                          help="vLLM's executable."),
-            click.option("--start-timeout", type=click.FloatRange(1), default=1800.0,
+            click.option("--start-timeout", type=FiniteRange(1), default=1800.0,
                          show_default=True, help="Time a server may take until it answers [s]."),
             json_option,
         ),

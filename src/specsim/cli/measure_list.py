@@ -14,7 +14,7 @@ from specsim.cli.output import (
     output_option,
     refuse_overwriting,
     refuse_overwriting_read,
-    write_file,
+    replace_file,
 )
 from specsim.cli.words import joined, notes
 from specsim.errors import InputError
@@ -50,7 +50,7 @@ def command(
     refuse_overwriting(csv_file, output)
     refuse_overwriting_read((csv_file, output), found.sources)
     if csv_file is not None:
-        write_file(csv_file, measurements_csv(found.rows))
+        replace_file(csv_file, measurements_csv(found.rows), "csv")
     emit(
         lambda: plain(found),
         lambda screen: _report(screen, found),

@@ -17,12 +17,12 @@ from typing import Any, get_args
 
 import click
 import yaml
-from pydantic import BaseModel
 
 from specsim.catalog.files import read_mapping
 from specsim.catalog.scenario import load_scenario
 from specsim.catalog.yaml_text import load_yaml
-from specsim.cli.output import refuse_overwriting, write_file
+from specsim.cli.output import refuse_overwriting, refuse_replacing, replace_file
+from specsim.cli.parameters import INPUT, NumberList, Option, ScenarioCommand, refuse_scenarios
 from specsim.errors import UsageError
 from specsim.schema.base import KvDtype, WeightDtype
 from specsim.schema.scenario import Scenario
@@ -34,78 +34,17 @@ _NO_MODEL = "no-model"
 """Stands where a `vllm serve` command has its model, when only its flags are asked about."""
 
 
-class NumberList(click.ParamType[list[float]]):
-    """Numbers with commas between them: 1,2,4."""
-
-    name = "numbers"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Return what stands for the value in the help."""
-        return "N[,N...]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[float]:
-        """Parse the text of a flag."""
-        if isinstance(value, list):
-            return value
-        try:
-            return [float(part) for part in str(value).replace(" ", "").split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is not a number or a list such as 1,2,4", param, ctx)
-
-
-class Option(click.Option):
-    """An option that sets scenario key `key`, in a section of the help."""
-
-    def __init__(self, *args: Any, section: str = "", key: str = "", **kwargs: Any) -> None:
-        if not kwargs.get("help") and key:
-            kwargs["help"] = describe(key)
-        super().__init__(*args, **kwargs)
-        self.section = section
-        self.key = key
-
-
-class ScenarioCommand(click.Command):
-    """A command whose help shows its options by section."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, section by section."""
-        sections: dict[str, list[tuple[str, str]]] = {_INPUT: [], "": []}
-        sections[_INPUT].append(("SCENARIO", "A scenario in a YAML file."))
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None and not isinstance(param, click.Argument):
-                sections.setdefault(getattr(param, "section", ""), []).append(record)
-        sections["Output"] = sections.pop("")
-        for name, records in sections.items():
-            with formatter.section(name):
-                formatter.write_dl(records, col_max=38)
-
-
-def describe(key: str) -> str:
-    """Return what the schema says about a scenario key; raises KeyError for an unknown one."""
-    record: type[BaseModel] = Scenario
-    *parents, last = key.split(".")
-    for name in parents:
-        annotation = record.model_fields[name].annotation
-        inner = [annotation, *getattr(annotation, "__args__", ())]
-        record = next(a for a in inner if isinstance(a, type) and issubclass(a, BaseModel))
-    text = record.model_fields[last].description or last.replace("_", " ")
-    return text[0].upper() + text[1:] + "."
-
-
-_INPUT, _DEPLOYMENT, _SPECULATION = "What to predict", "Deployment", "Speculation"
+_DEPLOYMENT, _SPECULATION = "Deployment", "Speculation"
 _ACCEPTANCE, _WORKLOAD = "Acceptance (exactly one form)", "Workload and load"
 _NUMBERS = NumberList()
 
 OPTIONS: tuple[Option, ...] = (
-    Option(["--from-command"], section=_INPUT, metavar="'vllm serve ...'",
+    Option(["--from-command"], section=INPUT, metavar="'vllm serve ...'",
            help="A vLLM command to read the deployment from; - reads it from stdin."),
-    Option(["--set", "settings"], section=_INPUT, multiple=True, metavar="KEY=VALUE",
+    Option(["--set", "settings"], section=INPUT, multiple=True, metavar="KEY=VALUE",
            help="Set any key of the scenario, e.g. engine.host_ms=0.9 (repeatable). Keys: "
            "docs/scenario.md."),
-    Option(["--catalog"], section=_INPUT, multiple=True,
+    Option(["--catalog"], section=INPUT, multiple=True, callback=refuse_scenarios,
            type=click.Path(path_type=Path), metavar="DIR|FILE",
            help="Your own models, drafters and devices (repeatable)."),
     Option(["--model"], section=_DEPLOYMENT, key="target.model"),
@@ -169,7 +108,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(["--request-rate"], section=_WORKLOAD, type=_NUMBERS, key="load.request_rate",
            help="Arriving requests per second (open loop)."),
     Option(["--save-scenario"], type=click.Path(dir_okay=False, path_type=Path),
-           help="Write the scenario that was predicted to this file."),
+           help="Write the scenario that was predicted to this file (.yaml); an earlier scenario "
+           "is replaced, another file not."),
 )  # fmt: skip
 
 UNDER_LOAD: tuple[Option, ...] = (
@@ -198,7 +138,8 @@ _EXCLUSIVE = (
 
 
 calibration_option = click.option(
-    "--calibration", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    "--calibration", cls=Option, section=INPUT, metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
     help="Constants fitted to measured runs, as `specsim calibrate` writes them.",
 )  # fmt: skip
 
@@ -211,6 +152,34 @@ class Request:
     search: tuple[Path, ...]
     notes: tuple[str, ...]
     """What there is to say about how the input was read."""
+
+
+def keys_given() -> dict[str, str]:
+    """Return the keys of the scenario that the command line sets, each with its flag."""
+    context = click.get_current_context()
+    given = {n for n, value in context.params.items() if value not in (None, ())}
+    found = {
+        p.key: p.opts[0]
+        for p in context.command.params
+        if isinstance(p, Option) and p.key and p.name in given
+    }
+    for name, (flag, key, _) in _SPELLED_AS_VLLM.items():
+        if key and name in given:
+            found[key] = flag
+    for setting in context.params.get("settings", ()):
+        key = setting.partition("=")[0]
+        found.setdefault(key, f"--set {key}")
+    return found
+
+
+def without_effect(scenario: Scenario) -> tuple[str, ...]:
+    """Return what a simulation of single requests does not look at, though it is given."""
+    if scenario.load.concurrency is None or scenario.workload.burstiness == 1.0:
+        return ()
+    return (
+        "burstiness has no effect on a closed loop, in which an answer sends the next request; "
+        "give a --request-rate",
+    )
 
 
 def scenario_command(
@@ -251,11 +220,18 @@ def _refuse_overwriting(params: Mapping[str, Any], flags: Mapping[str, Any]) -> 
     """Refuse to write over what the command reads, and two answers into one file."""
     scenario, saved = flags.get("scenario"), flags.get("save_scenario")
     one = ("calibration", "trace", "prices")
-    read = (scenario, *(params.get(name) for name in one), *params.get("measurements", ()))
+    read = (
+        *(scenario, *(params.get(name) for name in one)),
+        *(*params.get("measurements", ()), *(flags.get("catalog") or ())),
+    )
     written = [params.get("output"), params.get("out"), saved]
     for i, path in enumerate(written):
         others = (*written[:i], *(() if path == saved == scenario else read))
         refuse_overwriting(path, *others)
+    # Said before the work is done. A sweep has rules of its own for its table.
+    if "overwrite" not in params:
+        refuse_replacing(params.get("output"), "json" if params.get("as_json") else "text")
+    refuse_replacing(saved, "yaml")
     # It is written before anything is read.
     for folder in params.get("measurements", ()):
         if saved and saved.exists() and saved.resolve().is_relative_to(folder.resolve()):
@@ -309,12 +285,17 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
     if not given.keys() & {"scenario", "from_command", "model"}:
         raise UsageError(
             "nothing to predict; give a scenario file, or --from-command 'vllm serve ...' with "
-            "--gpu, or --model with --gpu; see `specsim predict --help`"
+            f"--gpu, or --model with --gpu; see `{_command_path()} --help`"
         )
     for names in _EXCLUSIVE:
         both = [f"--{name.replace('_', '-')}" for name in names if name in given]
         if len(both) > 1:
             raise UsageError(f"{' together with '.join(both)}: give one of them")
+
+
+def _command_path() -> str:
+    context = click.get_current_context(silent=True)
+    return "specsim predict" if context is None else context.command_path
 
 
 def _engine(text: str | None) -> dict[str, Any]:
@@ -411,4 +392,4 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 def _save(path: Path, scenario: Scenario) -> None:
     data = scenario.model_dump(mode="json", exclude_none=True)
-    write_file(path, yaml.safe_dump(data, sort_keys=False, default_flow_style=None))
+    replace_file(path, yaml.safe_dump(data, sort_keys=False, default_flow_style=None), "yaml")

@@ -1,24 +1,46 @@
-"""Where a command's answer goes: the terminal, a pipe or a file, as text or JSON."""
+"""Where a command's answer goes: the terminal, a pipe or a file, as text or JSON.
+
+A file that is there is replaced, whole or not at all, where it is what the command writes: its name
+ends as that format's do, and it has a title of the report, or most of its keys or columns are among
+those of the new one. Anything else may be what nobody meant to lose.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
+import yaml
 
 from specsim.errors import InputError, UsageError
 from specsim.export.terminal import Screen
+from specsim.export.whole_file import written_whole
+
+Format = Literal["text", "json", "yaml", "csv"]
+_SUFFIXES: dict[Format, tuple[str, ...]] = {
+    "text": (".txt", ".md", ".log", ""), "json": (".json", ""),
+    "yaml": (".yaml", ".yml"), "csv": (".csv",),
+}  # fmt: skip
+_WORDS: dict[Format, str] = {
+    "text": "a report", "json": "JSON", "yaml": "YAML", "csv": "a table",
+}  # fmt: skip
+_REMEDY = "give another name, or remove it first"
+_TITLE = re.compile(r"^[A-Z0-9]*[A-Z]{2,}(?: [A-Z]+)*(?=  |$)", re.MULTILINE)
+"""What begins a section of a report: VERDICT, UNDER LOAD."""
+_YAML: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+"""Leaves values as they are written: only keys are looked at."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 output_option = click.option(
     "--output", "-o", type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to this file instead of stdout.",
+    help="Write to this file instead of stdout. One that is there is replaced if it is an earlier "
+    "answer: .json with --json, else .txt.",
 )  # fmt: skip
 
 
@@ -33,7 +55,7 @@ def emit(
     else:
         body = "\n".join(screen.fit(line) for line in text(screen))
     if output is not None:
-        write_file(output, body + "\n")
+        replace_file(output, body + "\n", "json" if as_json else "text")
         return
     if sys.stdout is None:
         raise UsageError("stdout is closed; give -o FILE to write the answer to a file")
@@ -52,24 +74,65 @@ def write_file(path: Path, text: str) -> None:
     A link is followed, a file keeps its mode, and what is no plain file (a device, a pipe) is
     written straight to.
     """
-    try:
-        target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file():
-            with target.open("w", encoding="utf-8") as stream:
-                stream.write(text)
-            return
-        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def replace_file(path: Path, text: str, format: Format) -> None:
+    """Write a file; one that is there only where it holds the same kind of thing.
+
+    Raises
+    ------
+    UsageError
+        It holds something else.
+    """
+    refuse_replacing(path, format)
+    if _is_filled(path):
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            os.chmod(temporary, mode)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+            old, new = _names_in(path.read_bytes(), format), _names_in(text.encode(), format)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+        # A brief report has few of the titles.
+        least = 1 if format == "text" else len(old) // 2 + 1
+        if new and len(old & new) < least:
+            raise UsageError(f"{path}: is there and holds something else; {_REMEDY}")
+    write_file(path, text)
+
+
+def refuse_replacing(path: Path | None, format: Format) -> None:
+    """Refuse to replace a file whose name is not of the format, before there is an answer.
+
+    Raises
+    ------
+    UsageError
+        It is there and has another suffix.
+    """
+    suffixes = _SUFFIXES[format]
+    if path is not None and _is_filled(path) and path.suffix.lower() not in suffixes:
+        raise UsageError(
+            f"{path}: is there, and only {' or '.join(suffixes)} is replaced by {_WORDS[format]}; "
+            f"{_REMEDY}"
+        )
+
+
+def _is_filled(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _names_in(raw: bytes, format: Format) -> set[str]:
+    """Return the keys, columns or titles of a file; none where it is not of its format."""
+    try:
+        text = raw.decode("utf-8-sig")
+        if format == "text":
+            # A table on its own has no titles, but heads.
+            return set(_TITLE.findall(text) or text.strip().partition("\n")[0].split())
+        if format == "csv":
+            return set(text.partition("\n")[0].rstrip("\r").split(","))
+        data = json.loads(text) if format == "json" else yaml.load(text, Loader=_YAML)
+    except (ValueError, RecursionError, yaml.YAMLError):
+        return set()
+    first = data[0] if isinstance(data, list) and data else data
+    return set(map(str, first)) if isinstance(first, dict) else set()
 
 
 def refuse_overwriting(output: Path | None, *inputs: Path | None) -> None:
@@ -101,10 +164,3 @@ def refuse_overwriting_read(outputs: Iterable[Path | None], sources: Iterable[st
 
 def _same_file(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
-
-
-def _umask() -> int:
-    # There is no way to read the mask without setting it.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specsim.cli.words import joined, notes, titled, wrapped
+from specsim.cli.words import joined, loads_in, notes, titled, wrapped
 from specsim.export.tables import MISSING, Cell, column, exact, figure, table
 from specsim.export.terminal import Role, Screen
 from specsim.schema.plan import Candidate, Plan
@@ -171,10 +171,10 @@ def _basis(plan: Plan, accepted: Sequence[Candidate]) -> list[str]:
     entries = []
     if simulations:
         entries.append(
-            f"{simulations:,} simulated load tests of one replica, {test['requests']:,} requests "
-            f"each, seed {test['seed']}; the load at the SLO is found to "
-            f"{test['tolerance_pct']:g} %, its step times are those of `specsim predict`, without "
-            "their interval"
+            f"{simulations:,} simulated load tests of one replica, "
+            f"{loads_in(test['requests'], 'requests')} each, seed {test['seed']}; the load at the "
+            f"SLO is found to {test['tolerance_pct']:g} %, its step times are those of `specsim "
+            "predict`, without their interval"
         )
     for device, price in {c.accelerator: c.price for c in accepted}.items():
         if price is not None:

@@ -10,6 +10,7 @@ import click
 from specsim.cli.options import Request, calibration_option, scenario_command
 from specsim.cli.output import emit, json_option, output_option
 from specsim.cli.report import report
+from specsim.cli.workbook import refuse_workbook, save, workbook_options, worked_out
 from specsim.schema.results import as_json as plain
 
 
@@ -19,11 +20,19 @@ from specsim.schema.results import as_json as plain
         calibration_option,
         json_option,
         output_option,
+        *workbook_options,
         click.option("--brief", is_flag=True, help="Only the verdict and the table by load."),
     ),
 )
 def command(
-    request: Request, calibration: Path | None, as_json: bool, output: Path | None, brief: bool
+    request: Request,
+    calibration: Path | None,
+    as_json: bool,
+    output: Path | None,
+    brief: bool,
+    xlsx: Path | None,
+    csv_dir: Path | None,
+    overwrite: bool,
 ) -> None:
     """Say whether, up to which load and why speculation pays.
 
@@ -37,6 +46,8 @@ def command(
     """  # noqa: D301 - click reads the escape as "keep these lines"
     from specsim.analysis.predict import predict
 
+    if xlsx is not None or csv_dir is not None:
+        refuse_workbook(xlsx, csv_dir, overwrite=overwrite)
     prediction = predict(request.scenario, search=request.search, calibration=calibration)
     prediction = dataclasses.replace(prediction, warnings=(*prediction.warnings, *request.notes))
     emit(
@@ -45,3 +56,10 @@ def command(
         as_json=as_json,
         output=output,
     )
+    if xlsx is not None or csv_dir is not None:
+        from specsim.catalog.calibration import load_calibration
+        from specsim.export.workbook.subjects import Asked
+
+        fitted = None if calibration is None else load_calibration(calibration)
+        asked = Asked(search=request.search, calibration=fitted)
+        save(worked_out([request.scenario], asked), xlsx, csv_dir)

@@ -13,7 +13,8 @@ from specsim.catalog.files import read_mapping
 from specsim.catalog.hardware_authoring import check_profile, dump_profile, new_profile
 from specsim.catalog.models import load_drafter, load_model
 from specsim.catalog.scenario import load_scenario
-from specsim.cli.output import emit, json_option, output_option, write_file
+from specsim.cli.output import emit, json_option, output_option, replace_file
+from specsim.cli.parameters import refuse_scenarios
 from specsim.cli.profiles_cpu import measure_cpu
 from specsim.cli.profiles_prices import import_prices
 from specsim.cli.records import Kind, find, kind_of, listing, pretty
@@ -38,7 +39,8 @@ _ALIAS_LEAST, _ALIAS_MOST = 16, 30
 _DATASET_LEAST = 12
 
 catalog_option = click.option(
-    "--catalog", multiple=True, type=click.Path(path_type=Path), metavar="DIR|FILE",
+    "--catalog", multiple=True, callback=refuse_scenarios, metavar="DIR|FILE",
+    type=click.Path(path_type=Path),
     help="Your own models, drafters and devices (repeatable).",
 )  # fmt: skip
 
@@ -187,7 +189,7 @@ def new(
     if as_json:
         emit(lambda: data, lambda screen: [], as_json=True, output=output)
     elif output is not None:
-        write_file(output, dump_profile(data))
+        replace_file(output, dump_profile(data), "yaml")
         click.echo(f"wrote {output}; use it with --catalog {output}")
     else:
         click.echo(dump_profile(data), nl=False)

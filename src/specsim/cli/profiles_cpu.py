@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specsim.catalog.hardware_authoring import dump_profile
-from specsim.cli.output import emit, json_option, write_file
+from specsim.cli.output import emit, json_option, replace_file
 from specsim.cli.words import wrapped
 from specsim.errors import UsageError
 from specsim.export.tables import column, figure, table
@@ -74,7 +74,7 @@ def measure_cpu(
     )
     data = cpu_profile(measured, fit, id=id)
     parse(HardwareProfile, data, what=str(path))
-    write_file(path, dump_profile(data))
+    replace_file(path, dump_profile(data), "yaml")
     emit(
         lambda: _as_json(measured, fit, data, path),
         lambda screen: [

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from specsim.catalog.prices import dump_prices, read_price_catalog
-from specsim.cli.output import emit, json_option, refuse_overwriting, write_file
+from specsim.cli.output import emit, json_option, refuse_overwriting, replace_file
 from specsim.cli.words import wrapped
 from specsim.export.tables import MISSING, Column, column, table
 from specsim.export.terminal import Screen
@@ -42,7 +42,7 @@ def import_prices(
     refuse_overwriting(output, file)
     prices = read_price_catalog(file, as_of=as_of.date() if as_of else None, provider=provider)
     if output is not None:
-        write_file(output, dump_prices(prices))
+        replace_file(output, dump_prices(prices), "yaml")
     if output is None and not as_json:
         click.echo(dump_prices(prices), nl=False)
         return

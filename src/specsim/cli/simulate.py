@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specsim.cli.execution import executor_of, run_options, seed_option, slo_options
-from specsim.cli.options import UNDER_LOAD, Request, calibration_option, scenario_command
+from specsim.catalog.scenario import LOADS
+from specsim.cli.execution import (
+    executor_of,
+    requests_option,
+    run_options,
+    seed_option,
+    slo_options,
+)
+from specsim.cli.options import (
+    UNDER_LOAD,
+    Request,
+    calibration_option,
+    keys_given,
+    scenario_command,
+    without_effect,
+)
 from specsim.cli.output import emit, json_option, output_option
-from specsim.errors import UsageError
+from specsim.cli.parameters import EXECUTION, SIMULATION, FiniteRange, Option
+from specsim.errors import InputError, UsageError
 from specsim.schema.results import as_json as plain
+from specsim.schema.scenario import LEAST_RATE, MOST_CONCURRENCY, MOST_RATE, RATES
 
 if TYPE_CHECKING:
     from specsim.analysis.simulation.run import Pools
+    from specsim.catalog.traces import Trace
+
+_OF_THE_TRACE = (
+    "load", *(f"load.{kind}" for kind in LOADS), "workload.input_tokens", "workload.output_tokens",
+    "workload.input_tokens_p95", "workload.output_tokens_p95", "workload.burstiness",
+    "workload.arrival", "workload.num_requests",
+)  # fmt: skip
+"""Keys of the scenario that a trace takes the place of."""
+_MOST_REPLICAS, _DIGITS = 256, 6
 
 
 @scenario_command(
@@ -24,37 +50,38 @@ if TYPE_CHECKING:
     extra=(
         calibration_option,
         click.option(
-            "--trace", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-            help="Recorded arrivals and lengths: Azure, BurstGPT, Mooncake, other CSV or JSONL, or "
-            "a detailed result of `vllm bench serve`.",
+            "--trace", cls=Option, section=SIMULATION, metavar="FILE",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Recorded arrivals and lengths, in place of the scenario's: Azure, BurstGPT, "
+            "Mooncake, other CSV or JSONL, or a detailed result of `vllm bench serve`.",
         ),
         click.option(
-            "--trace-rate", type=float, metavar="RATE",
+            "--trace-rate", cls=Option, section=SIMULATION, metavar="RATE",
+            type=FiniteRange(LEAST_RATE, MOST_RATE),
             help="Stretch the trace to this mean rate [requests/s].",
         ),
         *slo_options,
         click.option(
-            "--pools", metavar="ON:OFF",
+            "--pools", cls=Option, section=SIMULATION, metavar="ON:OFF",
             help="Replicas with speculation on and off behind one router, e.g. 2:1; "
             "all arms then have as many.",
         ),
         click.option(
-            "--route-above", type=click.FloatRange(min=0), metavar="N",
+            "--route-above", cls=Option, section=SIMULATION, metavar="N",
+            type=FiniteRange(0, MOST_CONCURRENCY),
             help="With --pools: requests in an on replica from which new ones go to the off pool; "
             "absent: the crossover.",
         ),
+        requests_option("Measured in each replication. Absent: 2000, of a trace all."),
         click.option(
-            "--requests", type=click.IntRange(min=1), metavar="N",
-            help="Measured in each replication. Absent: 2000, of a trace all.",
-        ),
-        click.option(
-            "--replications", type=click.IntRange(1, 1000), default=5, show_default=True,
+            "--replications", cls=Option, section=SIMULATION, type=click.IntRange(1, 1000),
+            default=5, show_default=True,
             help="Independent repeats, from which the intervals come.",
         ),
         seed_option,
         *run_options,
         click.option(
-            "--loop", type=click.Choice(["lists", "compiled"]),
+            "--loop", cls=Option, section=EXECUTION, type=click.Choice(["lists", "compiled"]),
             help="How the scheduler runs. Absent: compiled by numba where that is installed and "
             "pays.",
         ),
@@ -94,14 +121,17 @@ def command(
     from specsim.analysis.simulation.simulate import simulate
     from specsim.catalog.traces import read_trace
     from specsim.cli.simulation_report import report
-    from specsim.schema.slo import parse_slo
+    from specsim.schema.slo import few_slowest, parse_slo
 
     promised = parse_slo(slo, goodput)
-    recorded = None if trace is None else read_trace(trace)
-    if trace_rate is not None:
-        if recorded is None:
-            raise UsageError("--trace-rate without --trace: --request-rate sets the rate of both")
-        recorded = recorded.scaled(trace_rate)
+    if trace is None and trace_rate is not None:
+        raise UsageError("--trace-rate without --trace: --request-rate sets the rate of both")
+    recorded = None
+    if trace is not None:
+        _refuse_overruled()
+        recorded = read_trace(trace)
+        recorded = recorded if trace_rate is None else recorded.scaled(trace_rate)
+        _refuse_rate(recorded)
     with executor_of(workers, scheduler) as executor:
         answer = simulate(
             request.scenario,
@@ -116,13 +146,40 @@ def command(
             search=request.search,
             calibration=calibration,
         )
-    answer = dataclasses.replace(answer, warnings=(*answer.warnings, *request.notes))
+    few = few_slowest(
+        promised.percentiles,
+        requests=answer.load["requests_measured"],
+        replications=replications,
+    )
+    unused = () if recorded is not None else without_effect(request.scenario)
+    warnings = (*answer.warnings, *few, *unused, *request.notes)
+    answer = dataclasses.replace(answer, warnings=warnings)
     emit(
         lambda: plain(answer),
         lambda screen: report(screen, answer),
         as_json=as_json,
         output=output,
     )
+
+
+def _refuse_overruled() -> None:
+    """Refuse flags for what a trace says itself."""
+    given = keys_given()
+    for key in _OF_THE_TRACE:
+        if key in given:
+            rate = "; --trace-rate RATE sets its rate" if key.startswith("load") else ""
+            raise UsageError(
+                f"{given[key]} together with --trace: arrivals and lengths are the trace's; give "
+                f"one of them{rate}"
+            )
+
+
+def _refuse_rate(trace: Trace) -> None:
+    if math.isfinite(trace.mean_rate) and not LEAST_RATE <= trace.mean_rate <= MOST_RATE:
+        raise InputError(
+            f"{trace.source}: {trace.mean_rate:.3g} requests/s, expected {RATES}; set its rate "
+            "with --trace-rate"
+        )
 
 
 def _pools(
@@ -136,8 +193,14 @@ def _pools(
             raise UsageError("--route-above without --pools: give the replicas, e.g. --pools 2:1")
         return None
     parts = text.split(":")
-    if len(parts) != 2 or not all(part.isdecimal() for part in parts) or "0" in parts:
-        raise UsageError(f"--pools {text!r}: expected ON:OFF, both at least 1, such as 2:1")
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+        raise UsageError(f"--pools {text!r}: expected ON:OFF, such as 2:1")
+    on, off = (int(part[:_DIGITS]) for part in parts)
+    if min(on, off) < 1 or on + off > _MOST_REPLICAS or max(map(len, parts)) > _DIGITS:
+        raise UsageError(
+            f"--pools {text[:40]!r}: expected ON:OFF, both at least 1 and {_MOST_REPLICAS:,} "
+            "together at most, such as 2:1"
+        )
     if route_above is None:
         # Where it turns is a matter of the requests in a replica, not of their rate.
         closed = request.scenario.model_copy(
@@ -150,4 +213,4 @@ def _pools(
                 "--route-above N to route all the same"
             )
         route_above = found.load if found.load is not None else found.searched[1]
-    return Pools(int(parts[0]), int(parts[1]), route_above)
+    return Pools(on, off, route_above)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from specsim.cli.words import heading, joined, notes, titled, wrapped
+from specsim.cli.words import heading, joined, loads_in, notes, titled, wrapped
 from specsim.export.tables import MISSING, Cell, Column, column, described, exact, figure, table
 from specsim.export.terminal import Role, Screen
 from specsim.schema.results import NEUTRAL_HIGH, NEUTRAL_LOW
@@ -57,12 +57,12 @@ def _sent(answer: Simulation) -> str:
     n = f"{requests:,} request{'s' if requests != 1 else ''}"
     n += f", {times} times over" if times > 1 else ""
     if load["kind"] == "concurrency":
-        sent = f"{exact(load['value'])} concurrent requests"
+        sent = loads_in(load["value"], "concurrent requests")
     elif load["kind"] == "trace":
         rate = f" ({figure(load['value'])} requests/s)" if load["value"] < math.inf else ""
         sent = f"the trace {load['trace']}{rate}"
     else:
-        sent = f"{exact(load['value'])} requests/s"
+        sent = loads_in(load["value"], "requests/s")
     pools = load["pools"]
     if pools is not None:
         sent += (

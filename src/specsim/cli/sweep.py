@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specsim.catalog.scenario import ACCEPTANCE_FORMS, LOADS
-from specsim.cli.axes import parse_axes, vary_option
+from specsim.cli.axes import beside_axes, parse_axes, refuse_given_twice, vary_option
 from specsim.cli.execution import executor_of, run_options
-from specsim.cli.options import OPTIONS, Request, calibration_option, scenario_command
+from specsim.cli.options import Request, calibration_option, scenario_command
 from specsim.cli.output import emit, json_option
 from specsim.errors import InfeasibleError, InputError, UsageError
 
@@ -75,8 +74,8 @@ def command(
     axes = parse_axes(vary)
     if not axes:
         raise UsageError("nothing is varied; give an axis, such as --vary concurrency=1:256:x2")
-    _refuse_given_twice(axes)
-    for note in request.notes:
+    refuse_given_twice(axes)
+    for note in (*beside_axes(axes), *request.notes):
         click.echo(f"! {note}", err=True)
     grid = Grid(
         request.scenario,
@@ -115,20 +114,6 @@ def command(
         as_json=as_json,
         output=None,
     )
-
-
-def _refuse_given_twice(axes: dict[str, Any]) -> None:
-    """Refuse a flag with a load or an acceptance beside an axis of it: which counts is not said.
-
-    Other flags give what an axis then varies, and what a figure was measured at.
-    """
-    given = click.get_current_context().params
-    for prefix, kinds in (("load", LOADS), ("speculation.acceptance", ACCEPTANCE_FORMS)):
-        keys = [f"{prefix}.{kind}" for kind in kinds]
-        axis = next((key for key in keys if key in axes), None)
-        flag = next((o for o in OPTIONS if o.key in keys and given[str(o.name)] is not None), None)
-        if axis is not None and flag is not None:
-            raise UsageError(f"{flag.opts[0]} together with --vary {axis}: give one of them")
 
 
 def _to_screen(grid: Grid, workers: int, scheduler: str | None, *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from specsim.cli.output import emit, json_option, output_option
+from specsim.cli.parameters import refuse_scenarios
 from specsim.cli.words import joined, notes, wrapped
 from specsim.errors import InputError
 from specsim.export.tables import MISSING, Cell, clipped, column, figure, grouped, table
@@ -44,6 +45,7 @@ _SHOWN_FAILURES = 12
 @click.option(
     "--catalog",
     multiple=True,
+    callback=refuse_scenarios,
     type=click.Path(path_type=Path),
     help="A file or folder with your own models, drafters and devices; repeatable.",
 )

@@ -83,6 +83,9 @@ class Action:
         "vLLM's --speculative-config; null: leave it away, or not an option of this engine"
     )
     reason: str = says("why, in a sentence")
+    size_first: bool = says(
+        "no option will do: more arrives than a replica serves, or each misses the SLO"
+    )
     tail: str = says("why p99 worsens though means improve, as given; '' where it does not")
 
 

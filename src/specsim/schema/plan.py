@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specsim.schema.results import says
+from specsim.schema.scenario import Scenario
 
 PlanArm = Literal["baseline", "speculative"]
 
@@ -82,6 +83,7 @@ class Candidate:
     rejected_because: str | None = says("why no fleet of it will do; null if one does")
     simulations: int = says("load tests that were simulated")
     warnings: tuple[str, ...] = says("what to know before trusting this")
+    source: Scenario = says("the candidate as it was written", in_json=False)
 
     @property
     def name(self) -> str:

@@ -26,9 +26,10 @@ DOES_NOT_START = "vLLM does not start"
 """How a warning begins that makes the deployment impossible as it is written."""
 
 
-def says(description: str, unit: str = "") -> Any:
+def says(description: str, unit: str = "", *, in_json: bool = True) -> Any:
     """Describe a field of a result."""
-    return field(metadata={"description": description, "unit": unit})
+    hidden = {} if in_json else {"not_in_json": True}
+    return field(metadata={"description": description, "unit": unit, **hidden})
 
 
 @dataclass(frozen=True)

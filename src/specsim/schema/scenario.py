@@ -12,6 +12,15 @@ from specsim.schema.speculation import Speculation
 EngineName = Literal["vllm", "sglang", "tensorrt-llm"]
 MAX_LOADS = 1000
 """Most loads of one prediction: each is a row of the answer."""
+LEAST_RATE, MOST_RATE = 1e-6, 1e9
+"""Of arrivals [requests/s]: one in twelve days, below which times between requests swallow the
+milliseconds of one, and more than any fleet gets."""
+MOST_CONCURRENCY = 10_000_000
+MOST_REQUESTS = 10_000_000
+"""Of one run, which are drawn at once."""
+_MOST_SEQS, _MOST_TOKENS, _MOST_HOST_MS = 10_000_000, 1_000_000_000, 60_000
+"""Far above any engine's; figures beyond are slips, and print as rows of digits."""
+RATES = f"{LEAST_RATE:.6f} to {MOST_RATE:,.0f}"
 DEFAULT_CONCURRENCY: tuple[float, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -38,12 +47,15 @@ class EngineSettings(Record):
     name: EngineName = "vllm"
     version: str | None = Field(default=None, description="absent: the newest known")
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
-    max_num_seqs: int | None = Field(default=None, gt=0)
-    max_num_batched_tokens: int | None = Field(default=None, gt=0)
-    max_model_len: int | None = Field(default=None, gt=0)
+    max_num_seqs: int | None = Field(default=None, gt=0, le=_MOST_SEQS)
+    max_num_batched_tokens: int | None = Field(default=None, gt=0, le=_MOST_TOKENS)
+    max_model_len: int | None = Field(default=None, gt=0, le=_MOST_TOKENS)
     cuda_graphs: bool = True
     max_graph_tokens: int | None = Field(
-        default=None, gt=0, description="largest captured step [tokens]; absent: engine default"
+        default=None,
+        gt=0,
+        le=_MOST_TOKENS,
+        description="largest captured step [tokens]; absent: engine default",
     )
     async_scheduling: bool | None = None
     speculative_graphs: Literal["full", "piecewise"] | None = Field(
@@ -52,14 +64,21 @@ class EngineSettings(Record):
         "overrides cudagraph_mode; absent: what the version does on this device",
     )
     host_ms: float | None = Field(
-        default=None, ge=0, description="host time of a step; absent: the engine version's"
+        default=None,
+        ge=0,
+        le=_MOST_HOST_MS,
+        description="host time of a step; absent: the engine version's",
     )
     speculative_host_ms: float | None = Field(
-        default=None, ge=0, description="what speculation adds to it; absent: the engine version's"
+        default=None,
+        ge=0,
+        le=_MOST_HOST_MS,
+        description="what speculation adds to it; absent: the engine version's",
     )
     draft_host_ms: float | None = Field(
         default=None,
         ge=0,
+        le=_MOST_HOST_MS,
         description="host time of a drafter pass, beyond the launch of every layer where it has no "
         "graphs; absent: the engine version's",
     )
@@ -109,7 +128,8 @@ class Workload(Record):
     )
     burstiness: float = Field(
         default=1.0,
-        gt=0,
+        ge=0.01,
+        le=1e6,
         description="shape of the gamma-distributed gaps between arrivals, as vLLM's bench has "
         "it: 1 is Poisson, less is burstier",
     )
@@ -123,8 +143,8 @@ class Workload(Record):
         default=False, description="the cached tokens are one prefix of all requests, stored once"
     )
     arrival: Literal["steady", "burst"] = "steady"
-    num_requests: int | None = Field(default=None, gt=0, description="with burst")
-    temperature: float = Field(default=0.0, ge=0)
+    num_requests: int | None = Field(default=None, gt=0, le=MOST_REQUESTS, description="with burst")
+    temperature: float = Field(default=0.0, ge=0, le=100)
 
     @model_validator(mode="after")
     def _percentiles_above_means(self) -> Workload:
@@ -174,6 +194,10 @@ class Load(Record):
             raise ValueError("loads must be above 0")
         if self.concurrency is not None and any(v < 1 for v in self.concurrency):
             raise ValueError("concurrency starts at 1")
+        if any(v > MOST_CONCURRENCY for v in self.concurrency or ()):
+            raise ValueError(f"concurrency ends at {MOST_CONCURRENCY:,}")
+        if any(not LEAST_RATE <= v <= MOST_RATE for v in self.request_rate or ()):
+            raise ValueError(f"request_rate goes from {RATES} requests/s")
         return self
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from specsim.errors import InputError, UsageError, nearest
 from specsim.schema.base import Record
+from specsim.schema.scenario import MOST_REQUESTS
 from specsim.units import MILLI
 
 Metric = Literal["ttft", "tpot", "itl", "e2e"]
@@ -23,6 +24,10 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 _BY_NAME: dict[str, Metric] = {**{metric: metric for metric in METRICS}, "e2el": "e2e"}
 """Metrics by the names that people write; vLLM says e2el."""
 _MS_PER: dict[str, float] = {"ms": 1.0, "s": 1.0 / MILLI}
+_LEAST_MS, _MOST_MS = 1e-6, 1e12
+"""Bounds of a bound: a nanosecond and thirty years."""
+_SLOWEST = 10
+"""A percentile of fewer slowest requests than this is noise."""
 _ATTAINMENT_PCT = 99.0
 """What people promise of every request, where they do not say (guidellm's examples)."""
 K = TypeVar("K", bound=str)
@@ -39,14 +44,14 @@ class SloTarget(Record):
 
     metric: Metric
     statistic: str = Field(description="mean, or a percentile such as p50, p99 or p99.9")
-    at_most_ms: float = Field(gt=0, description="[ms]")
+    at_most_ms: float = Field(ge=_LEAST_MS, le=_MOST_MS, description="[ms]")
 
     @field_validator("statistic")
     @classmethod
     def _is_known(cls, value: str) -> str:
         if value == "mean":
             return value
-        if not re.fullmatch(r"p\d{1,3}(\.\d+)?", value) or not 0 < float(value[1:]) < 100:
+        if not re.fullmatch(r"p\d{1,3}(\.\d{1,6})?", value) or not 0 < float(value[1:]) < 100:
             raise ValueError("expected mean, or a percentile above p0 and below p100 such as p99")
         return f"p{float(value[1:]):.10g}"
 
@@ -80,8 +85,8 @@ class Slo(Record):
         if "itl" in value:
             raise ValueError(_NO_GAP)
         for metric, bound in value.items():
-            if bound <= 0:
-                raise ValueError(f"{metric} should be greater than 0")
+            if not _LEAST_MS <= bound <= _MOST_MS:
+                raise ValueError(f"{metric} should be from {_LEAST_MS:.6f} to {_MOST_MS:,.0f} ms")
         return value
 
     @model_validator(mode="after")
@@ -111,9 +116,49 @@ class Slo(Record):
             return self.attainment_pct
         return _ATTAINMENT_PCT if self.goodput_ms else None
 
+    @property
+    def percentiles(self) -> dict[str, float]:
+        """The percentiles over requests that are promised, by name; gaps (itl) are many."""
+        return {
+            t.name: t.percentile
+            for t in self.targets
+            if t.percentile is not None and t.metric != "itl"
+        }
+
     def is_empty(self) -> bool:
         """Return whether nothing is promised."""
         return not self.targets and not self.goodput_ms
+
+
+def few_slowest(
+    percentiles: Mapping[str, float], *, requests: int, replications: int = 1
+) -> tuple[str, ...]:
+    """Warn of percentiles that so few requests cannot tell.
+
+    Parameters
+    ----------
+    percentiles : mapping
+        By what each is called: ``{"ttft_p99.9_ms": 99.9}``.
+    requests, replications : int
+        Measured in each replication, and how many of these are taken together.
+    """
+    total = requests * replications
+    found = []
+    for name, percentile in percentiles.items():
+        share = 1.0 - percentile / 100.0
+        slowest = total * share
+        if slowest >= _SLOWEST - 1e-6:
+            continue
+        needed = math.ceil(_SLOWEST / share / replications - 1e-6)
+        remedy = f"give --requests {needed} or more"
+        if needed > MOST_REQUESTS:
+            remedy = "no run is long enough for it, take a lower percentile"
+        of_them = "slowest" if slowest < 2.0 else f"{int(slowest)} slowest"
+        found.append(
+            f"{name} of {total:,} request{'s' if total > 1 else ''} is that of the {of_them}: "
+            f"noise; {remedy}"
+        )
+    return tuple(found)
 
 
 def parse_slo(slo: Sequence[str] = (), goodput: Sequence[str] = ()) -> Slo:
@@ -150,7 +195,7 @@ def parse_slo(slo: Sequence[str] = (), goodput: Sequence[str] = ()) -> Slo:
         metric = _metric(name, what)
         if metric == "itl":
             raise InputError(f"{what}: {_NO_GAP}")
-        _set_once(goodput_ms, metric, _positive(value, what), flag="--goodput")
+        _set_once(goodput_ms, metric, _bound_ms(value, what), flag="--goodput")
     if "attainment_pct" in bounds and not (targets or goodput_ms):
         raise UsageError(
             "--slo attainment_pct says how many requests, and not what they must meet; add "
@@ -197,7 +242,7 @@ def _target(name: str, value: str, pair: str) -> SloTarget:
         raise UsageError(f"{what}: the name says {unit} and the value {own}; keep one of them")
     if not (unit or own):
         raise InputError(f"{what}: has no unit; write {name}_ms=... or {name}_s=...")
-    bound_ms = _positive(value[: len(value) - len(own)], what) * _MS_PER[unit or own]
+    bound_ms = _bound_ms(value[: len(value) - len(own)], what, ms_per_unit=_MS_PER[unit or own])
     try:
         return SloTarget(metric=metric, statistic=statistic, at_most_ms=bound_ms)
     except ValueError as error:
@@ -221,6 +266,13 @@ def _positive(text: str, what: str) -> float:
         raise InputError(f"{what}: {text!r} is not a number; give one above 0") from error
     if not (math.isfinite(value) and value > 0):
         raise InputError(f"{what}: {text} is no bound; give a finite number above 0")
+    return value
+
+
+def _bound_ms(text: str, what: str, *, ms_per_unit: float = 1.0) -> float:
+    value = _positive(text, what) * ms_per_unit
+    if not _LEAST_MS <= value <= _MOST_MS:
+        raise InputError(f"{what}: is no bound; give {_LEAST_MS:.6f} to {_MOST_MS:,.0f} ms")
     return value
 
 

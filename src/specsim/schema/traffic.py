@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from specsim.schema.base import Record
+from specsim.schema.scenario import LEAST_RATE, MOST_RATE, RATES
 from specsim.units import HOUR_S
 
 DAYS_PER_MONTH = 30.4
@@ -22,17 +23,22 @@ class Traffic(Record):
     """
 
     avg_qps: float | None = Field(
-        default=None, gt=0, le=1e9, description="average over the hours of operation [requests/s]"
+        default=None,
+        ge=LEAST_RATE,
+        le=MOST_RATE,
+        description="average over the hours of operation [requests/s]",
     )
-    requests_per_month: float | None = Field(default=None, gt=0, le=1e15)
-    peak_qps: float | None = Field(default=None, gt=0, le=1e9, description="[requests/s]")
+    requests_per_month: float | None = Field(default=None, ge=1, le=1e15)
+    peak_qps: float | None = Field(
+        default=None, ge=LEAST_RATE, le=MOST_RATE, description="[requests/s]"
+    )
     peak_to_avg: float | None = Field(
         default=None, ge=1, le=1e4, description="peak / average; absent, and no peak: 2.5"
     )
-    hours_per_day: float = Field(default=24.0, gt=0, le=24, description="in which requests come")
+    hours_per_day: float = Field(default=24.0, ge=0.1, le=24, description="in which requests come")
     days_per_month: float = Field(
         default=DAYS_PER_MONTH,
-        gt=0,
+        ge=0.1,
         le=30.4,
         description="on which requests come, of the 30.4 that are paid",
     )
@@ -42,7 +48,7 @@ class Traffic(Record):
     )
     target_utilization: float = Field(
         default=0.7,
-        gt=0,
+        ge=0.01,
         le=1,
         description="share of the load that meets the SLO which a replica gets at peak: 0.7 for "
         "interactive, 0.85 for internal, 0.95 for batch traffic",
@@ -71,6 +77,12 @@ class Traffic(Record):
                 )
         if "growth_years" in self.model_fields_set and "growth_pct" not in self.model_fields_set:
             raise ValueError("growth_years without growth_pct: give the growth of a year")
+        # Growth, and a month's requests in few hours, lead far from what was given.
+        for name, rate in (("average", self.avg_rate), ("peak", self.peak_rate)):
+            if not LEAST_RATE <= rate <= MOST_RATE:
+                raise ValueError(
+                    f"the {name} comes to {rate:.3g} requests/s; expected {RATES} requests/s"
+                )
         return self
 
     def _average(self) -> float:

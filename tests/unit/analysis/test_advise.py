@@ -257,6 +257,70 @@ def test_too_many_requests_are_linted() -> None:
     assert any("40 requests/s arrive" in text for text in got.lints)
 
 
+def test_an_overload_is_said_before_anything_else() -> None:
+    assert decide.overload(None, 10.0) == ""
+    assert decide.overload(10.0, 10.0) == ""
+    said = decide.overload(1000.0, 44.71)
+    assert said == (
+        "overloaded: 1,000 requests/s arrive, a replica serves 44.7 at most; size the fleet first "
+        "(`specsim plan`)"
+    )
+    on = option("on", 10.0, 20.0)
+    assert decide.reason(on, [OFF, on], None, said).startswith(f"{said}. At this load")
+    missed = option("off", 20.0, 30.0, meets=False)
+    assert decide.reason(missed, [missed, on], parse_slo(["tpot_p99_ms=1"]), said) == said
+
+
+@pytest.mark.parametrize(("rate", "size_first"), [(2.0, False), (400.0, True)])
+def test_beyond_a_replica_no_option_is_the_answer(rate: float, size_first: bool) -> None:
+    chat = load_scenario(CHAT, overrides={"load.request_rate": [rate]})
+    action = advise(chat, num_requests=50, replications=1).scenarios[0].action
+    assert action.size_first is size_first
+    assert action.reason.startswith("overloaded: 400 requests/s arrive") is size_first
+
+
+def test_what_none_serves_is_said_of_several() -> None:
+    many = [load_scenario(CHAT, overrides={"load.request_rate": [r]}) for r in (2.0, 400.0)]
+    got = advise(many, num_requests=50, replications=1)
+    assert [a.name for a in got.scenarios] == ["chat #1", "chat #2"]
+    assert got.together.startswith("chat #2 is beyond one replica: size the fleet first")
+
+
+def test_an_slo_that_nothing_meets_sizes_the_fleet_first() -> None:
+    slo = parse_slo(["tpot_p99_ms=1"])
+    got = advise(load_scenario(CHAT), slo=slo, num_requests=50, replications=1).scenarios[0]
+    assert got.action.size_first
+
+
+def test_answers_of_one_token_have_no_time_per_token() -> None:
+    chat = load_scenario(
+        CHAT, overrides={"workload.output_tokens": 1, "workload.output_tokens_p95": None}
+    )
+    got = advise(chat, num_requests=50, replications=1).scenarios[0]
+    assert "per token" not in got.action.reason
+    assert "to the first token on average" in got.action.reason
+    assert any("no answer has more than one token" in text for text in got.lints)
+
+
+def test_few_requests_are_linted() -> None:
+    chat = load_scenario(CHAT)
+
+    def said(n: int, *slo: str) -> str:
+        promised = parse_slo(slo) if slo else None
+        got = advise(chat, slo=promised, num_requests=n, replications=1).scenarios[0]
+        return " ".join(got.lints)
+
+    assert "p99 of 50 requests is that of the slowest: noise; give --requests 1000" in said(50)
+    assert "tpot_p99.9_ms of 50 requests" in said(50, "tpot_p99.9_ms=50")
+    assert "noise" not in said(200, "tpot_p95_ms=50")
+
+
+def test_a_part_of_a_request_is_none() -> None:
+    chat = load_scenario(CHAT, overrides={"load.request_rate": None, "load.concurrency": [4, 32.5]})
+    with pytest.raises(UsageError, match=r"32.5 concurrent requests: .* give load.concurrency"):
+        advise(chat, num_requests=10)
+
+
 @pytest.mark.parametrize("asked", [[], [{"speculation.method": "none"}]])
 def test_nothing_to_advise_on(asked: list[dict[str, Any]]) -> None:
     with pytest.raises(UsageError):

@@ -169,7 +169,7 @@ def test_a_rate_that_only_one_arm_serves() -> None:
         for arm in (both.baseline, both.speculative)
     ]
     assert limits[1] < limits[0]
-    assert both.largest_stable_rate() == pytest.approx(limits[0])
+    assert both.largest_stable_rates()[0] == pytest.approx(limits[0])
     between, beyond = sum(limits) / 2, 2 * limits[0]
     speedup = both.speedup(np.array([limits[1] * 0.99, between, beyond]))
     assert 0 < speedup[0] < 1

@@ -153,8 +153,10 @@ def test_a_price_list_by_hand_may_use_other_names(tmp_path: Path) -> None:
             "has no price of an accelerator that is known; it has V100; list th",
         ),
         (["x,,,2,,here"], "it has no accelerator at all"),
-        (["x,L4,1,,,here"], "has no price of an accelerator that is known; it has l4"),
-        (["x,L4,1,0,,here"], "has no price of an accelerator that is known"),
+        (["x,L4,1,,,here"], "no price to take: l4: has no price (Price is empty, 0 or nan)"),
+        (["x,L4,1,0,,here"], "no price to take: l4: has no price (Price is empty, 0 or nan)"),
+        (["x,L4,1,nan,,here"], "no price to take: l4: has no price (Price is empty, 0 or nan)"),
+        (["x,L4,1,,0.2,here"], "no price to take: l4: has spot prices only"),
         (["x,L4,one,2,,here"], "line 2: AcceleratorCount: got 'one', expected a number"),
         (["x,L4,0,2,,here"], "line 2: AcceleratorCount: got '0', expected a number above 0"),
         (["x,L4,1,2,,here", "x,L4,1,$2,,there"], "line 3: Price: got '$2', expected a number"),
@@ -189,12 +191,52 @@ def test_a_wrong_catalog_is_refused_in_one_line(
             "expected low <= usd_per_gpu_hour <= high",
         ),
         ("just words\n", "expected a mapping of keys"),
+        (
+            "as_of: 2999-01-01\nsource: x\nprices: {l4: {usd_per_gpu_hour: 3, low: 3, high: 3}}\n",
+            "as_of 2999-01-01: lies ahead",
+        ),
+        (
+            "as_of: 2026-11-01\nsource: x\nprovider: ''\n"
+            "prices: {l4: {usd_per_gpu_hour: 3, low: 3, high: 3}}\n",
+            "provider: got ''",
+        ),
+        (
+            "as_of: 2026-11-01\nsource: x\n"
+            "prices: {l4: {usd_per_gpu_hour: 3, low: 3, high: 300000000}}\n",
+            "less than or equal to 1000000",
+        ),
     ],
 )
 def test_a_wrong_price_list_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError) as refused:
         load_prices(written(tmp_path, text, "prices.yaml"))
     assert message in str(refused.value)
+
+
+def test_rows_without_a_price_are_counted(tmp_path: Path) -> None:
+    rows = ("x,L4,1,0.7,,a", "x,L4,1,,,b", "x,L4,1,nan,,c", "x,H100,1,0,,a")
+    prices = read_price_catalog(offers(tmp_path, *rows))
+    assert prices.prices["l4"].n_offers == 1
+    assert prices.notes == (
+        "h100_sxm: has no price (Price is empty, 0 or nan): left out",
+        "l4: 2 of 3 rows have no price (Price is empty, 0 or nan)",
+    )
+
+
+def test_spot_above_on_demand_is_said(tmp_path: Path) -> None:
+    (note,) = read_price_catalog(offers(tmp_path, "x,L4,1,0.7,0.9,a")).notes
+    assert note.startswith("l4: the median of spot prices, 0.9, is above that on demand, 0.7")
+    assert read_price_catalog(offers(tmp_path, "x,L4,1,0.7,0.3,a")).notes == ()
+
+
+def test_a_day_ahead_and_a_provider_without_a_name_are_refused(tmp_path: Path) -> None:
+    path = offers(tmp_path, "x,L4,1,0.7,,a")
+    with pytest.raises(InputError, match="--as-of 2999-01-01: lies ahead"):
+        read_price_catalog(path, as_of=dt.date(2999, 1, 1))
+    assert read_price_catalog(path, as_of=dt.date.today()).as_of == dt.date.today()
+    for nobody in ("", " "):
+        with pytest.raises(InputError, match="--provider '': names nobody"):
+            read_price_catalog(path, provider=nobody)
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:

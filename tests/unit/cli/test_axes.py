@@ -23,6 +23,14 @@ def test_keys_are_flags_or_dotted_names_and_values_are_typed():
     }  # fmt: skip
 
 
+def test_an_exponent_is_a_number_but_in_names():
+    assert parse_axes(["request-rate=1e-3,2.5E1", "gpu=1e3", "engine.version='0.33'"]) == {
+        "load.request_rate": (0.001, 25.0),
+        "hardware.accelerator": ("1e3",),
+        "engine.version": ("0.33",),
+    }
+
+
 def test_lists_inside_an_axis_are_values():
     assert parse_axes(["speculation.acceptance.per_position=[0.7, 0.5],[0.6]"]) == {
         "speculation.acceptance.per_position": ([0.7, 0.5], [0.6])
@@ -50,6 +58,12 @@ def test_lists_inside_an_axis_are_values():
         (["speculation.acceptance={rate: 0.5}"], "is a group of keys"),
         (["acceptance-rate=0.1", "acceptance-length=2"], "one form"),
         (["concurrency=1", "request-rate=2"], "one kind"),
+        (["request-rate=1e-300"], "got 1e-300; allowed: 0.000001 to 1,000,000,000 requests/s"),
+        (["request-rate=1,1e300"], "got 1e+300; allowed: 0.000001"),
+        (["concurrency=0"], "got 0; allowed: 1 to 10,000,000"),
+        (["concurrency=4,1e9"], "got 1e+09; allowed: 1 to 10,000,000"),
+        (["num_speculative_tokens=1"], "nearest: speculation.num_speculative_tokens"),
+        (["num-spec-tokens=1"], "nearest: spec-tokens"),
     ],
 )
 def test_what_is_wrong_is_said(texts, said):

@@ -51,6 +51,41 @@ def test_loads_in_plain_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        ({"request_rate": [1e-7]}, "request_rate goes from 0.000001 to 1,000,000,000 requests/s"),
+        ({"request_rate": [1, 1e300]}, "request_rate goes from 0.000001 to 1,000,000,000"),
+        ({"request_rate": [0]}, "loads must be above 0"),
+        ({"concurrency": [1e300]}, "concurrency ends at 10,000,000"),
+    ],
+)
+def test_loads_that_nobody_has(load: dict[str, Any], said: str) -> None:
+    assert said in refused(load=load)
+    assert scenario(load={"request_rate": [1e-6, 1e9]}).load.request_rate == (1e-6, 1e9)
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("workload", "burstiness", 1e-320),
+        ("workload", "burstiness", 0.009),
+        ("workload", "burstiness", 1e300),
+        ("workload", "temperature", 1e300),
+        ("workload", "num_requests", 10**30),
+        ("engine", "max_model_len", 10**30),
+        ("engine", "max_num_seqs", 10**30),
+        ("engine", "max_num_batched_tokens", 10**30),
+        ("engine", "max_graph_tokens", 10**30),
+        ("engine", "host_ms", 1e23),
+        ("engine", "speculative_host_ms", 1e23),
+        ("engine", "draft_host_ms", 1e23),
+    ],
+)
+def test_figures_that_are_slips(part: str, key: str, value: float) -> None:
+    assert f"{part}.{key}: got {value!r}; input should be" in refused(**{part: {key: value}})
+
+
+@pytest.mark.parametrize(
     ("topk", "depth", "most"), [(1, 3, 4), (2, 3, 15), (4, 2, 21), (8, 3, 512), (100, 64, 512)]
 )
 def test_a_tree_has_no_more_tokens_than_its_branches_allow(

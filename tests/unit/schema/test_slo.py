@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specsim.errors import InputError, SpecsimError, UsageError
 from specsim.schema.base import parse
-from specsim.schema.slo import METRICS, Slo, SloTarget, parse_slo
+from specsim.schema.slo import METRICS, Slo, SloTarget, few_slowest, parse_slo
 
 
 def test_flags_of_both_kinds_become_one_record() -> None:
@@ -89,6 +89,9 @@ def test_the_same_bound_twice_is_one() -> None:
         ("ttft_p95_ms=-3", "no bound"),
         ("ttft_p95_ms=nan", "no bound"),
         ("ttft_p95_ms=inf", "no bound"),
+        ("ttft_p95_ms=1e-320", "no bound; give 0.000001 to 1,000,000,000,000 ms"),
+        ("e2e_mean_s=1e306", "no bound; give 0.000001 to 1,000,000,000,000 ms"),
+        ("ttft_p99.99999999999_ms=5", "statistic 'p99.99999999999' is not known"),
         ("attainment_pct=101", "more than all requests"),
         ("attainment_pct=0.99", "in percent; write attainment_pct=99"),
     ],
@@ -133,7 +136,12 @@ def test_contradictions_are_usage_errors() -> None:
     ("data", "message"),
     [
         ({"goodput_ms": {"itl": 50}}, "a request has one gap per step"),
-        ({"goodput_ms": {"ttft": 0}}, "ttft should be greater than 0"),
+        ({"goodput_ms": {"ttft": 0}}, "ttft should be from 0.000001 to 1,000,000"),
+        ({"goodput_ms": {"ttft": 1e300}}, "ttft should be from 0.000001 to 1,000,000"),
+        (
+            {"targets": [{"metric": "ttft", "statistic": "p95", "at_most_ms": 1e300}]},
+            "less than or equal to 1000000000000",
+        ),
         ({"attainment_pct": 0}, "attainment_pct: got 0"),
         ({"targets": [{"metric": "ttft", "statistic": "max", "at_most_ms": 1}]}, "expected mean"),
         (
@@ -149,6 +157,25 @@ def test_contradictions_are_usage_errors() -> None:
 def test_a_file_is_held_to_the_same(data: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse(Slo, data, what="scenario")
+
+
+def test_percentiles_of_few_requests_are_noise() -> None:
+    promised = parse_slo(["tpot_p99.99_ms=50", "ttft_p95_ms=9", "itl_p99_ms=1", "e2e_mean_s=1"])
+    assert promised.percentiles == {"tpot_p99.99_ms": 99.99, "ttft_p95_ms": 95.0}
+    # 1 % of 1000 requests are ten.
+    assert few_slowest({"p99": 99.0}, requests=1000) == ()
+    assert few_slowest({"p99": 99.0}, requests=500, replications=2) == ()
+    assert few_slowest({"p99": 99.0}, requests=300) == (
+        "p99 of 300 requests is that of the 3 slowest: noise; give --requests 1000 or more",
+    )
+    assert few_slowest({"p99": 99.0}, requests=1) == (
+        "p99 of 1 request is that of the slowest: noise; give --requests 1000 or more",
+    )
+    (said,) = few_slowest(promised.percentiles, requests=2000, replications=3)
+    assert said.startswith("tpot_p99.99_ms of 6,000 requests is that of the slowest")
+    assert said.endswith("give --requests 33334 or more")
+    (said,) = few_slowest({"p99.99999": 99.99999}, requests=2000)
+    assert said.endswith("no run is long enough for it, take a lower percentile")
 
 
 @given(

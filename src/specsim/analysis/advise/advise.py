@@ -22,12 +22,18 @@ from specsim.analysis.advise.options import (
     run_trial,
     smaller_ks,
 )
-from specsim.analysis.advise.questions import acceptance_answer, lints, peak_answer
+from specsim.analysis.advise.questions import (
+    acceptance_answer,
+    lints,
+    measured_lints,
+    peak_answer,
+    stable_rate,
+)
 from specsim.analysis.advise.vllm_config import speculative_config
 from specsim.analysis.predict import predict
 from specsim.analysis.prepare import SEED, prepared, provenance, scenario_json
 from specsim.analysis.resolve import Deployment
-from specsim.analysis.serving import largest_batch, open_loop
+from specsim.analysis.serving import largest_batch
 from specsim.analysis.simulation.load import OfferedLoad
 from specsim.analysis.simulation.served import ServedArm
 from specsim.analysis.simulation.simulate import Executor, default_loop, served_arms
@@ -112,8 +118,21 @@ def advise(
     cases = [run.case(scenario) for scenario in asked]
     # What one endpoint would cap k at is tried on the other: they may have to share a server.
     ks = set().union(*(case.ks() for case in cases))
-    answers = tuple(run.answer(case, ks, i) for i, case in enumerate(cases))
+    names = told_apart([s.name or f"scenario {i + 1}" for i, s in enumerate(asked)])
+    answers = tuple(run.answer(case, ks, name) for case, name in zip(cases, names, strict=True))
     return Advice(scenarios=answers, together=decide.together(answers), slo=slo, seed=seed)
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Return names, with a number where several scenarios have the same.
+
+    >>> told_apart(["chat", "code", "chat"])
+    ['chat #1', 'code', 'chat #2']
+    """
+    return [
+        f"{name} #{names[: i + 1].count(name)}" if names.count(name) > 1 else name
+        for i, name in enumerate(names)
+    ]
 
 
 @dataclass(frozen=True)
@@ -148,7 +167,7 @@ class _Run:
             basis = f"p{_PEAK_PERCENTILE:g} over time, simulated with speculation off"
         mean = mean_in_batch(off)
         workload, arm = deployment.scenario.workload, arms["baseline"].arm
-        stable = float(np.max(open_loop(arm, workload).largest_stable_rate))
+        stable = stable_rate(arm, workload)
         if load.request_rate is not None and load.request_rate > stable:
             # The run says how long it was; the server is as full as it gets.
             concurrency = mean = float(np.max(largest_batch(arm, workload)[0]))
@@ -195,7 +214,7 @@ class _Run:
         groups = [done[i : i + n] for i in range(0, len(done), n)]
         return [([reply for reply, _ in g], sum(refused for _, refused in g)) for g in groups]
 
-    def answer(self, case: _Case, ks: set[int], place: int) -> ScenarioAdvice:
+    def answer(self, case: _Case, ks: set[int], name: str) -> ScenarioAdvice:
         """Compare the options of a scenario and decide."""
         deployment, arms = case.deployment, case.arms
         k = deployment.num_speculative_tokens
@@ -241,20 +260,39 @@ class _Run:
             case.peak,
             acceptance,
         )
+        found += measured_lints(
+            case.deployment.scenario.workload,
+            self.slo,
+            first.tpot_ms,
+            requests=case.load.num_requests,
+            replications=self.replications,
+        )
         return ScenarioAdvice(
-            name=case.scenario.name or f"scenario {place + 1}",
+            name=name,
             scenario=scenario_json(deployment),
             load=self._load(case.load),
             peak=case.peak,
             acceptance=acceptance,
-            action=self._action(case, results, served[len(pair)][0]),
+            action=self._action(
+                case,
+                results,
+                served[len(pair)][0],
+                decide.overload(case.load.request_rate, self._most(case, [off, *tried])),
+            ),
             options=tuple(results),
             lints=found,
             defaults=deployment.defaults,
             provenance=case.provenance,
         )
 
-    def _action(self, case: _Case, results: list[OptionResult], on: list[Served]) -> Action:
+    def _most(self, case: _Case, options: Sequence[Option]) -> float:
+        """Return the largest rate that a replica serves with any option. [requests/s]."""
+        workload = case.deployment.scenario.workload
+        return max(stable_rate(r.arm, workload) for o in options for r in o.replicas)
+
+    def _action(
+        self, case: _Case, results: list[OptionResult], on: list[Served], overloaded: str
+    ) -> Action:
         chosen = decide.choose(results)
         hidden = decide.hidden_tail(results[1])
         tail = ""
@@ -270,7 +308,8 @@ class _Run:
             speculative_config=speculative_config(
                 case.scenario, case.deployment.scenario, chosen.k, chosen.schedule
             ),
-            reason=decide.reason(chosen, results, self.slo),
+            reason=decide.reason(chosen, results, self.slo, overloaded),
+            size_first=bool(overloaded) or (self.slo is not None and not chosen.meets),
             tail=tail,
         )
 

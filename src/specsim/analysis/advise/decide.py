@@ -13,6 +13,7 @@ from specsim.schema.advice import OptionResult, ScenarioAdvice
 from specsim.schema.results import NEUTRAL_HIGH, NEUTRAL_LOW
 from specsim.schema.simulation import METRICS, ArmSimulation
 from specsim.schema.slo import Metric, Slo
+from specsim.units import in_words
 
 _UNNOTICED_MS = 200.0
 """A delay of the first token that is no reason against an option, as in `predict`'s verdict: about
@@ -113,8 +114,37 @@ def choose(options: Sequence[OptionResult]) -> OptionResult:
     return next(o for o in candidates if pace(o) <= _LEVEL * pace(best))
 
 
-def reason(chosen: OptionResult, options: Sequence[OptionResult], slo: Slo | None) -> str:
-    """Say why an option is taken and speculation as given is not."""
+def overload(request_rate: float | None, most: float) -> str:
+    """Say that more arrives than any option serves; '' where one does.
+
+    Parameters
+    ----------
+    request_rate : float or None
+        Arrivals at one replica; None: a closed loop, which waits for answers. [requests/s]
+    most : float
+        The largest rate that an option serves. [requests/s]
+    """
+    if request_rate is None or request_rate <= most:
+        return ""
+    return (
+        f"overloaded: {in_words(request_rate)} requests/s arrive, a replica serves "
+        f"{in_words(most)} at most; size the fleet first (`specsim plan`)"
+    )
+
+
+def reason(
+    chosen: OptionResult, options: Sequence[OptionResult], slo: Slo | None, overloaded: str = ""
+) -> str:
+    """Say why an option is taken and speculation as given is not; an overload goes first."""
+    if not overloaded:
+        return _reason(chosen, options, slo)
+    if slo is not None and not chosen.meets:
+        return overloaded
+    what = "speculation off, " if chosen.kind == "off" else ""
+    return f"{overloaded}. At this load for what it is worth: {what}{_reason(chosen, options, slo)}"
+
+
+def _reason(chosen: OptionResult, options: Sequence[OptionResult], slo: Slo | None) -> str:
     given = next(o for o in options if o.kind == "on")
     held = "meets the SLO" if slo is not None else "keeps p99"
     against = _why_not(given)
@@ -133,7 +163,7 @@ def reason(chosen: OptionResult, options: Sequence[OptionResult], slo: Slo | Non
         if level:
             text += f"; {level[0].name} costs nothing here and gains where fewer are in flight"
         return text
-    gains = f"{_times(pace(chosen))} per token on average"
+    gains = _gains(chosen)
     tpot, ttft = chosen.to_off["tpot"]["p99"], chosen.to_off["ttft"]["p99"]
     if math.isfinite(tpot):
         gains += f", {_times(tpot)} at p99"
@@ -150,9 +180,15 @@ def reason(chosen: OptionResult, options: Sequence[OptionResult], slo: Slo | Non
     return f"{how} {held}: {gains}. As given, k = {given.k}: {against}"
 
 
+def _gains(option: OptionResult) -> str:
+    """Say how fast an option is on average, and at what: answers of one token have no pace."""
+    what = "per token" if math.isfinite(option.to_off["tpot"]["mean"]) else "to the first token"
+    return f"{_times(pace(option))} {what} on average"
+
+
 def _why_not(option: OptionResult) -> str:
     """Say what an option gains, and what it fails."""
-    gains = f"{_times(pace(option))} per token on average"
+    gains = _gains(option)
     word = "but" if pace(option) < NEUTRAL_LOW else "and"
     return f"{gains}, {word} {' and '.join(option.misses)}" if option.misses else gains
 
@@ -182,6 +218,13 @@ def together(answers: Sequence[ScenarioAdvice]) -> str:
     """Say in a sentence what holds for all scenarios, or which endpoint gets what."""
     if len(answers) < 2:
         return ""
+    beyond = [a.name for a in answers if a.action.size_first]
+    if beyond:
+        are = "is" if len(beyond) == 1 else "are"
+        return (
+            f"{_listed(beyond, 'and')} {are} beyond one replica: size the fleet first "
+            f"(`specsim plan`); what suits all is asked at the load of a replica"
+        )
     decisions = {_decided(a) for a in answers}
     if len(decisions) == 1:
         names = _listed([a.name for a in answers], "and")
@@ -215,17 +258,13 @@ def _shared_setting(answers: Sequence[ScenarioAdvice]) -> str:
     lead = "vLLM takes one --speculative-config per server: run them as two"
     if len({_deployment(a) for a in answers}) > 1:
         return lead
-    by_k = [
-        {o.k: pace(o) for o in a.options if o.kind in ("on", "cap") and o.meets} for a in answers
-    ]
+    by_k = [{o.k: o for o in a.options if o.kind in ("on", "cap") and o.meets} for a in answers]
     common = set(by_k[0]).intersection(*by_k[1:])
     if not common:
         return f"{lead}; no k is good for all"
-    k = min(common, key=lambda k: max(paces[k] for paces in by_k))
-    costs = [f"{a.name} {_times(paces[k])}" for a, paces in zip(answers, by_k, strict=True)]
-    return (
-        f"{lead}, or, if it has to be one, take k = {k} ({', '.join(costs)} per token on average)"
-    )
+    k = min(common, key=lambda k: max(pace(options[k]) for options in by_k))
+    costs = [f"{a.name} {_gains(options[k])}" for a, options in zip(answers, by_k, strict=True)]
+    return f"{lead}, or, if it has to be one, take k = {k} ({', '.join(costs)})"
 
 
 def _deployment(a: ScenarioAdvice) -> str:

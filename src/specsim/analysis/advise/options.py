@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from specsim.analysis.simulation.served import ServedArm, served_arm
 from specsim.analysis.simulation.statistics import Served
 from specsim.catalog.engines import parse_version, version_before
 from specsim.catalog.serve_flags import flag_table
+from specsim.errors import UsageError
 from specsim.schema.advice import OptionKind, Tiers
 from specsim.schema.calibration import Calibration
 from specsim.schema.results import Prediction
@@ -77,7 +79,13 @@ def offered(deployment: Deployment, arms: Sequence[ServedArm], num_requests: int
         rate = max(load.request_rate)
         warm_up = max(warm_up_requests(a.arm, workload, rate, num_requests) for a in arms)
         return OfferedLoad(workload, num_requests, request_rate=rate, warm_up=warm_up)
-    concurrency = int(max(load.concurrency or (1.0,)))
+    most = max(load.concurrency or (1.0,))
+    concurrency = int(most)
+    if concurrency != most:
+        raise UsageError(
+            f"{most:g} concurrent requests: single requests are whole; give load.concurrency "
+            f"[{math.ceil(most)}]"
+        )
     if workload.arrival == "burst":
         n = workload.num_requests or concurrency
         return OfferedLoad(workload, n, concurrency=concurrency)

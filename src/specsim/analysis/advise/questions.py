@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,10 @@ from specsim.analysis.serving import mean_context, open_loop
 from specsim.physics.cost import PARTS
 from specsim.schema.advice import AcceptanceBasis, AcceptanceCheck, Peak, Side
 from specsim.schema.results import FIELD_RULE, NEUTRAL_HIGH, BreakEven, Crossover, Prediction
-from specsim.schema.scenario import Scenario
+from specsim.schema.scenario import Scenario, Workload
+from specsim.schema.simulation import Percentiles
+from specsim.schema.slo import Slo, few_slowest
+from specsim.units import in_words
 
 _COUNTED = "counted"
 _SHORT_STEP_S = 0.004
@@ -60,7 +64,7 @@ def _side(peak: float, found: Crossover) -> Side:
 def _peak_sentence(
     peak: float, mean: float, basis: str, found: Crossover, side: Side, pays: bool
 ) -> str:
-    said = f"{peak:.3g} requests in flight at peak ({basis}"
+    said = f"{_requests(peak)} in flight at peak ({basis}"
     said += f"; {mean:.3g} on average)" if basis.startswith("p") else ")"
     if found.state == "never":
         verdict = "speculation wins at no load"
@@ -87,6 +91,10 @@ def _peak_sentence(
     if side == "above" and found.load is not None and mean < found.load and basis.startswith("p"):
         text += ", the average below: what the mean gains is lost in the bursts"
     return text
+
+
+def _requests(number: float) -> str:
+    return f"{in_words(number)} request{'s' if number != 1 else ''}"
 
 
 def acceptance_answer(
@@ -174,8 +182,8 @@ def lints(
     found = list(prediction.warnings)
     if "load" not in scenario.model_fields_set:
         found.append(
-            f"no load is given, so {peak.concurrency:g} requests in flight are looked at; give "
-            "your peak: --set load.concurrency=[N] or --set load.request_rate=[R]"
+            f"no load is given, so a peak of {_requests(peak.concurrency)} in flight is looked "
+            "at; give yours: --set load.concurrency=[N] or --set load.request_rate=[R]"
         )
     if acceptance.margin is not None and acceptance.margin < -_MARGIN:
         found.append(
@@ -189,16 +197,45 @@ def lints(
     return tuple(dict.fromkeys(found))
 
 
+def stable_rate(arm: Arm, workload: Workload) -> float:
+    """Return the rate beyond which the queue of a replica grows. [requests/s]."""
+    return float(np.max(open_loop(arm, workload).largest_stable_rate))
+
+
+def measured_lints(
+    workload: Workload, slo: Slo | None, tpot: Percentiles, *, requests: int, replications: int
+) -> tuple[str, ...]:
+    """Return what to know of the figures that the simulation gave.
+
+    Parameters
+    ----------
+    tpot : Percentiles
+        Of the off arm.
+    requests, replications : int
+        Measured in each replication, and how many of these.
+    """
+    found = []
+    if not math.isfinite(tpot.mean):
+        found.append(
+            "no answer has more than one token, so there is no time per token: options are held "
+            "against the time to first token"
+        )
+    judged = {"p99": 99.0} if slo is None else slo.percentiles
+    if workload.arrival == "steady":
+        found += few_slowest(judged, requests=requests, replications=replications)
+    return tuple(found)
+
+
 def _above_capacity(scenario: Scenario, arms: tuple[Arm, Arm]) -> list[str]:
     """Warn where more arrives than a replica serves: then only the backlog is measured."""
     rate = max(scenario.load.request_rate or (0.0,))
-    off, on = (float(np.max(open_loop(a, scenario.workload).largest_stable_rate)) for a in arms)
+    off, on = (stable_rate(arm, scenario.workload) for arm in arms)
     if rate <= min(off, on):
         return []
     return [
-        f"{rate:.3g} requests/s arrive and a replica serves about {off:.3g} with speculation off, "
-        f"{on:.3g} on: percentiles above that tell the length of the run, not the service; size "
-        "the fleet first (specsim plan)"
+        f"{in_words(rate)} requests/s arrive and a replica serves about {in_words(off)} with "
+        f"speculation off, {in_words(on)} on: percentiles above that tell the length of the run, "
+        "not the service; size the fleet first (specsim plan)"
     ]
 
 

@@ -234,6 +234,7 @@ def _candidates(
             rejected_because=o.rejected_because,
             simulations=load.simulations if load else 0,
             warnings=o.warnings,
+            source=o.option.scenario,
             **of_fleet,
         )
 

@@ -1,0 +1,1 @@
+"""Capacity planning as a spreadsheet that goes on computing."""
