@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias
 
 Value = float | str | bool
@@ -27,14 +26,19 @@ Operand: TypeAlias = "Formula | float | str"
 class Formula:
     """An expression: its text without the equals sign, and its value."""
 
+    __slots__ = ("_compute", "_value", "text")
+
     def __init__(self, text: str, compute: Callable[[], Value]) -> None:
         self.text = text
         self._compute = compute
+        self._value: Value | None = None
 
-    @cached_property
+    @property
     def value(self) -> Value:
-        """The value, as a spreadsheet computes it."""
-        return self._compute()
+        """The value, as a spreadsheet computes it: once, when it is asked for."""
+        if self._value is None:
+            self._value = self._compute()
+        return self._value
 
     @property
     def number(self) -> float:

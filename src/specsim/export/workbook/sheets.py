@@ -28,7 +28,7 @@ class Allowed:
     whole: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One cell."""
 
