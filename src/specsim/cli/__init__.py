@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "measure": "Run the two-server sweep, and show what it found.",
     "calibrate": "Fit constants to measured runs, and say what they tell.",
     "validate": "Compare predictions with published measurements.",
+    "app": "Open the web app on this machine.",
     "profiles": "List, show, check and make hardware, models, drafters.",
 }
 """Sub-commands, each in the module of its name, and what `specsim --help` says about them."""

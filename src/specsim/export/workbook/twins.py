@@ -28,12 +28,20 @@ def file_stem(sheet: Sheet) -> str:
 
 
 def as_csv(sheet: Sheet) -> str:
-    """Return a sheet as CSV: headers, then records; texts that look like formulas get a quote."""
+    """Return a sheet as CSV."""
+    return csv_text(list(sheet.records()), names=[column.id for column in sheet.columns])
+
+
+def csv_text(
+    records: Sequence[Mapping[str, Value | None]], *, names: Sequence[str] | None = None
+) -> str:
+    """Return records as CSV: headers, then rows; texts that look like formulas get a quote."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.id for column in sheet.columns])
-    for record in sheet.records():
-        writer.writerow([_csv(value) for value in record.values()])
+    names = list(records[0]) if names is None and records else list(names or ())
+    writer.writerow(names)
+    for record in records:
+        writer.writerow([_csv(record[name]) for name in names])
     return text.getvalue()
 
 

@@ -1,0 +1,50 @@
+"""The web app: pages over one scenario, which lives in the address."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from pathlib import Path
+
+sys.path[:0] = [p for p in [str(Path(__file__).parent)] if p not in sys.path]
+
+import streamlit as st  # noqa: E402 - the folder of the app is looked up first
+from inputs import sidebar  # noqa: E402
+from state import Asked  # noqa: E402
+
+PAGES = {
+    "what_if": "What-if",
+    "crossover_map": "Crossover map",
+    "drafters": "Drafters",
+    "memory": "Memory",
+    "capacity": "Capacity & cost",
+    "calibrate": "Calibrate",
+    "accuracy": "Accuracy",
+}
+"""Pages by their module in `views`, imported when they are opened; the first is the start."""
+
+
+def draw(name: str, asked: list[Asked]) -> None:
+    """Draw a page."""
+    importlib.import_module(f"views.{name}").page(asked)
+
+
+def main() -> None:
+    """Draw the page that was asked for."""
+    st.set_page_config(page_title="specsim", page_icon="📈", layout="wide")
+    asked = sidebar()
+    pages = [
+        st.Page(
+            functools.partial(draw, name, asked),
+            title=title,
+            url_path=name.replace("_", "-"),
+            default=name == next(iter(PAGES)),
+        )
+        for name, title in PAGES.items()
+        if (Path(__file__).parent / "views" / f"{name}.py").is_file()
+    ]
+    st.navigation(pages, position="top").run()
+
+
+main()

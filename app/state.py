@@ -1,0 +1,180 @@
+"""The scenario that all pages share: what the widgets say, as `specsim` reads it.
+
+Every widget is bound to the address of the page (`bind="query-params"`), so a link is the state.
+A second scenario has the same widgets under keys of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+import yaml
+
+from specsim.catalog.hardware import hardware_ids
+from specsim.catalog.models import canonical_id, drafter_ids, load_drafter, model_ids
+from specsim.errors import SpecsimError
+from specsim.schema.calibration import Calibration
+from specsim.schema.model import DrafterSpec
+from specsim.schema.scenario import DEFAULT_CONCURRENCY, Scenario
+
+PRESETS: dict[str, Any] = yaml.safe_load(
+    (Path(__file__).parent / "presets.yaml").read_text(encoding="utf-8")
+)
+CUSTOM = "own"
+BOUND: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
+"""How widgets are made whose value belongs to the link."""
+CALIBRATION = "calibration"
+"""Where the session keeps the calibration that all pages use."""
+LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Concurrencies that curves are drawn through; the load that is asked about is added."""
+DEFAULTS: dict[str, Any] = {
+    "workload": "chat", "deployment": next(iter(PRESETS["deployments"])),
+    "dtype": "checkpoint's", "kv_dtype": "default", "drafter": "the catalog's", "draft_tp": 0,
+    "rate": 0.6, "draft_rate": 0.4, "positions": "0.7, 0.5, 0.35, 0.25", "profile": "",
+    "engine": "newest", "settings": "", "loads": "concurrency", "request_rate": 5.0,
+    **PRESETS["workloads"]["chat"],
+    **next(iter(PRESETS["deployments"].values())),
+}  # fmt: skip
+"""What each widget starts from, by its key."""
+FORMS = {
+    "length": "length",
+    "rate": "rate per token",
+    "draft_rate": "accepted / drafted",
+    "positions": "per position",
+    "profile": "a measured profile",
+}
+"""Ways of giving acceptance, by the key of the widget of each."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the scenarios that are compared."""
+
+    prefix: str
+    title: str
+
+    def key(self, name: str) -> str:
+        """Return the key of a widget: its name in the address."""
+        return self.prefix + name
+
+    def get(self, name: str) -> Any:
+        """Return what a widget says; what it starts from before it is drawn."""
+        return st.session_state.get(self.key(name), DEFAULTS[name])
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Set widgets; only from a callback, before they are drawn."""
+        for name, value in values.items():
+            st.session_state[self.key(name)] = value
+
+
+A, B = Side("", "A"), Side("b_", "B")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one side asks: a scenario, or why there is none."""
+
+    side: Side
+    scenario: Scenario | None
+    error: str
+    load: float
+
+    @property
+    def title(self) -> str:
+        """What it is called above its part of a page."""
+        return self.side.title
+
+
+def calibration() -> Calibration | None:
+    """Return the calibration of this session, made on the page Calibrate."""
+    found: Calibration | None = st.session_state.get(CALIBRATION)
+    return found
+
+
+@st.cache_data(show_spinner=False)
+def models() -> list[str]:
+    """Return the models of the catalog."""
+    return model_ids()
+
+
+@st.cache_data(show_spinner=False)
+def devices() -> list[str]:
+    """Return the accelerators of the catalog."""
+    return hardware_ids()
+
+
+@st.cache_data(show_spinner=False)
+def drafters_of(model: str) -> dict[str, list[str]]:
+    """Return the trained drafters of a target by method."""
+    target = canonical_id(model) or model
+    found: dict[str, list[str]] = {}
+    for name in drafter_ids():
+        spec = load_drafter(name)
+        if isinstance(spec, DrafterSpec) and target in (spec.target, canonical_id(spec.target)):
+            found.setdefault(spec.kind, []).append(name)
+    return found
+
+
+def scenario_data(side: Side) -> dict[str, Any]:
+    """Return a scenario as its file has it, from what the widgets say."""
+    speculation: dict[str, Any] = {"method": side.get("method")}
+    if speculation["method"] != "none":
+        speculation["num_speculative_tokens"] = int(side.get("k"))
+        speculation["acceptance"] = _acceptance(side)
+        if side.get("drafter") not in ("", None, DEFAULTS["drafter"]):
+            speculation["drafter"] = side.get("drafter")
+        if side.get("draft_tp"):
+            speculation["draft_tensor_parallel_size"] = int(side.get("draft_tp"))
+    data: dict[str, Any] = {
+        "target": {"model": side.get("model")},
+        "hardware": {
+            "accelerator": side.get("gpu"),
+            "tensor_parallel_size": int(side.get("tp")),
+        },
+        "speculation": speculation,
+        "workload": {
+            "input_tokens": side.get("input_tokens"),
+            "output_tokens": side.get("output_tokens"),
+            "temperature": side.get("temperature"),
+        },
+        "load": _load(side),
+    }
+    for name, key in (("dtype", "weight_dtype"), ("kv_dtype", "kv_dtype")):
+        if side.get(name) not in ("", None, DEFAULTS[name]):
+            data["target"][key] = side.get(name)
+    if side.get("engine") not in ("", None, DEFAULTS["engine"]):
+        name, _, version = str(side.get("engine")).partition("@")
+        data["engine"] = {"name": name, **({"version": version} if version else {})}
+    return data
+
+
+def load_of(side: Side) -> float:
+    """Return the load that is asked about."""
+    return float(side.get("request_rate" if side.get("loads") == "request_rate" else "load"))
+
+
+def _load(side: Side) -> dict[str, list[float]]:
+    asked = load_of(side)
+    if side.get("loads") == "request_rate":
+        shares = (0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
+        return {"request_rate": sorted({asked * share for share in shares})}
+    return {"concurrency": sorted({*map(float, LOADS), *DEFAULT_CONCURRENCY, asked})}
+
+
+def _acceptance(side: Side) -> dict[str, Any]:
+    form = side.get("acceptance")
+    if form == "positions":
+        try:
+            numbers = [float(part) for part in str(side.get("positions")).split(",")]
+        except ValueError:
+            raise SpecsimError(
+                f"acceptance per position: {side.get('positions')!r} are no numbers; write "
+                "0.7, 0.5, 0.35"
+            ) from None
+        return {"per_position": numbers}
+    key = {"draft_rate": "draft_acceptance_rate"}.get(form, form)
+    return {key: side.get(form)}

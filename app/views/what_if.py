@@ -1,0 +1,175 @@
+"""What-if: does it pay here, up to which load, and why."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+from show import beside, escaped, figure, predicted
+from state import Asked
+
+from specsim.catalog.serve_command import format_serve_command
+from specsim.errors import SpecsimError
+from specsim.export.figures.curves import curve, rows_by_load, speedup, step, step_rows
+from specsim.export.tables import count
+from specsim.schema.results import Point, Prediction
+from specsim.schema.scenario import Scenario
+
+_DECISIONS = {
+    "on": ("Leave it on", "green"),
+    "off": ("Turn it off", "red"),
+    "schedule": ("Schedule it by load", "orange"),
+    "neutral": ("It makes little difference", "gray"),
+}
+_BADGES = {"measured": "green", "fitted": "blue", "calibrated": "violet", "assumed": "orange"}
+
+
+def page(asked: Sequence[Asked]) -> None:
+    """Draw the page."""
+    beside(asked, _side)
+
+
+def _side(asked: Asked) -> None:
+    prediction = predicted(asked)
+    if prediction is None or asked.scenario is None:
+        return
+    _verdict(asked, prediction)
+    _curves(asked, prediction)
+    _time(asked, prediction)
+    _assumptions(prediction)
+    _commands(asked.scenario, prediction)
+
+
+def at_load(asked: Asked, prediction: Prediction) -> Point:
+    """Return the point at the load that is asked about."""
+    return next(
+        p for p in prediction.points if asked.load in (p.concurrency, p.request_rate)
+    )  # fmt: skip
+
+
+def _verdict(asked: Asked, prediction: Prediction) -> None:
+    words, colour = _DECISIONS[prediction.verdict.decision]
+    point = at_load(asked, prediction)
+    with st.container(border=True):
+        st.subheader(f":{colour}[{words}]", anchor=False)
+        st.write(
+            escaped(prediction.verdict.reason[0].upper() + prediction.verdict.reason[1:] + ".")
+        )
+        with st.container(horizontal=True, gap="large"):
+            for label, value, text in _metrics(asked, prediction, point):
+                st.metric(label, value, help=text, width="content")
+    if prediction.warnings:
+        with st.expander(f"To know before trusting this ({len(prediction.warnings)})"):
+            st.markdown("\n".join(f"- {escaped(text)}" for text in prediction.warnings))
+
+
+def _metrics(asked: Asked, prediction: Prediction, point: Point) -> list[tuple[str, str, str]]:
+    unit = "requests/s" if point.request_rate is not None else "in flight"
+    cells: list[tuple[str, str, str]] = []
+    gain = "–" if point.speedup is None else f"{point.speedup:.2f}×"
+    band = ""
+    if point.speedup_low is not None and point.speedup_high is not None:
+        band = f"80 % interval {point.speedup_low:.2f} to {point.speedup_high:.2f}. "
+    cells.append((f"Speedup at {count(asked.load)}", gain, f"{band}{point.note or 'On / off.'}"))
+    if prediction.crossover is not None:
+        c = prediction.crossover
+        low, high = (count(v) if v is not None else "beyond" for v in (c.low, c.high))
+        shown = count(c.load) if c.load is not None else c.state
+        cells.append(("Turns at", shown, f"{unit}; 80 % interval {low} to {high}."))
+    lost = prediction.kv.lost_fraction
+    cells.append(("KV cache lost", f"{lost:.1%}", f"{prediction.kv.lost_tokens:,} tokens"))
+    for arm, service in (("off", point.baseline), ("on", point.speculative)):
+        usd = None if service is None else service.usd_per_mtok
+        text = "Per million output tokens at this load."
+        cells.append((f"$/Mtok {arm}", "–" if usd is None else f"${usd:.2f}", text))
+    return cells
+
+
+def _curves(asked: Asked, prediction: Prediction) -> None:
+    rows = rows_by_load(prediction)
+    key = asked.side.key
+
+    def picked(chart: str) -> None:
+        """Take the load of a point that was clicked."""
+        event = st.session_state.get(key(chart))
+        points = [] if event is None else event.get("selection", {}).get("picked", [])
+        if points and "load" in points[0]:
+            load = points[0]["load"]
+            name = "load" if prediction.points[0].request_rate is None else "request_rate"
+            asked.side.put({name: int(load) if name == "load" else float(load)})
+
+    tabs = st.tabs(["Throughput", "Time per token", "Speedup", "Time to first token"])
+    for tab, metric in zip(tabs, ("output_tok_s", "tpot_ms", "speedup", "ttft_ms"), strict=True):
+        with tab:
+            if metric == "speedup":
+                if prediction.crossover is None:
+                    st.info("Speculation is off: choose a method to compare.")
+                    continue
+                chart = speedup(prediction, load=asked.load)
+            else:
+                chart = curve(prediction, metric, load=asked.load)
+            figure(chart, rows, key=key(metric), alt=f"{metric} over load, off and on",
+                   on_select=lambda m=metric: picked(m))  # type: ignore[misc]  # fmt: skip
+    st.caption("Shaded: 80 % interval. Click a point to make it your load.")
+
+
+def _time(asked: Asked, prediction: Prediction) -> None:
+    st.subheader("Where a step's time goes", anchor=False)
+    names = {"off": "Off, by cause"}
+    if prediction.crossover is not None:
+        names |= {"on": "On, by cause", "phases": "On, by phase"}
+    for tab, arm in zip(st.tabs(list(names.values())), names, strict=True):
+        with tab:
+            rows = [r for r in step_rows(prediction) if r["arm"] == arm]
+            figure(step(prediction, arm), rows, key=asked.side.key(f"step_{arm}"),
+                   alt=f"time of a step, {names[arm]}")  # fmt: skip
+
+
+def _assumptions(prediction: Prediction) -> None:
+    with st.expander("Assumptions used"):
+        for name, block in prediction.provenance["constants"].items():
+            if block["used"]:
+                colour = _BADGES.get(block["basis"], "gray")
+                st.markdown(f":{colour}-badge[{block['basis']}] {escaped(name)}: "
+                            f"{escaped(block['source'])}")  # fmt: skip
+        engine = prediction.provenance["engine"]
+        st.markdown(f":{_BADGES.get(engine['basis'], 'gray')}-badge[{engine['basis']}] host times "
+                    f"of {escaped(engine['name'])} {escaped(engine['version'])}")  # fmt: skip
+        for text in prediction.defaults:
+            st.markdown(f":gray-badge[default] {escaped(text)}")
+
+
+def _commands(scenario: Scenario, prediction: Prediction) -> None:
+    st.subheader("Take it with you", anchor=False)
+    try:
+        st.code(format_serve_command(scenario), language="bash", wrap_lines=True)
+    except SpecsimError as problem:
+        st.caption(escaped(str(problem)))
+    st.code(predict_command(scenario), language="bash", wrap_lines=True)
+    st.caption("Measure it: `specsim measure plan scenario.yaml --out sweep/` writes the "
+               "two-server sweep that verifies these numbers.")  # fmt: skip
+
+
+def predict_command(scenario: Scenario) -> str:
+    """Return the `specsim predict` line of a scenario."""
+    data: dict[str, Any] = scenario.model_dump(mode="json", exclude_unset=True, exclude={"name"})
+    words = ["specsim", "predict", "--model", data["target"].pop("model"), "--gpu",
+             data["hardware"].pop("accelerator")]  # fmt: skip
+    method = data.get("speculation", {}).pop("method", "none")
+    if method != "none":
+        words += ["--spec-method", method]
+    for key, value in _flat(data):
+        words += ["--set", f"{key}={value}"]
+    return shlex.join(words)
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in data.items():
+        if isinstance(value, dict):
+            pairs += _flat(value, f"{prefix}{key}.")
+        else:
+            pairs.append((prefix + key, value))
+    return pairs

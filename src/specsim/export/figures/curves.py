@@ -1,0 +1,210 @@
+"""Both arms over load: throughput, time per token, speedup, and where the time of a step goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specsim.export.figures.look import (
+    HEIGHT,
+    LOAD,
+    PARTS,
+    PHASES,
+    TURN,
+    altair,
+    arm_colour,
+    load_axis,
+    rule_at,
+)
+from specsim.schema.results import Prediction
+
+Rows = list[dict[str, Any]]
+_TITLES = {
+    "output_tok_s": "output tokens/s of a replica",
+    "tpot_ms": "time per output token [ms]",
+    "ttft_ms": "time to first token [ms]",
+}
+
+
+def rows_by_load(prediction: Prediction) -> Rows:
+    """Return a record per load: both arms, the gain and its band."""
+    rows: Rows = []
+    for p in prediction.points:
+        row: dict[str, Any] = {"load": p.concurrency if p.request_rate is None else p.request_rate}
+        for arm, service in (("off", p.baseline), ("on", p.speculative)):
+            for name in (*_TITLES, "usd_per_mtok"):
+                row[f"{name}_{arm}"] = None if service is None else getattr(service, name)
+        row |= {"speedup": p.speedup, "low": p.speedup_low, "high": p.speedup_high}
+        rows.append(row)
+    return rows
+
+
+def curve(prediction: Prediction, metric: str, *, load: float) -> Any:
+    """Draw a quantity of both arms over load, with the band of the gain around the on arm.
+
+    Parameters
+    ----------
+    metric : str
+        `output_tok_s`, `tpot_ms` or `ttft_ms`.
+    load : float
+        Marked as the user's own.
+    """
+    alt = altair()
+    is_open = prediction.points[0].request_rate is not None
+    rows = rows_by_load(prediction)
+    long: Rows = []
+    for row in rows:
+        for arm in ("off", "on"):
+            if row[f"{metric}_{arm}"] is not None:
+                long.append(
+                    {"load": row["load"], "arm": arm, "value": row[f"{metric}_{arm}"], **_told(row)}
+                )
+    loads = [row["load"] for row in rows]
+    x = load_axis(alt, is_open=is_open, values=loads)
+    y = alt.Y("value:Q", title=_TITLES[metric], scale=alt.Scale(zero=metric != "tpot_ms"))
+    base = alt.Chart(alt.Data(values=long)).encode(x=x)
+    line = base.mark_line(strokeWidth=2.5).encode(y=y, color=arm_colour(alt))
+    dots = base.mark_point(filled=True, size=55, opacity=1).encode(
+        y=y, color=arm_colour(alt), tooltip=_tooltip(alt, is_open=is_open)
+    )
+    ends = [max((r for r in long if r["arm"] == arm), key=lambda r: r["load"])
+            for arm in ("off", "on") if any(r["arm"] == arm for r in long)]  # fmt: skip
+    names = (
+        alt.Chart(alt.Data(values=ends))
+        .mark_text(align="left", dx=7, fontWeight=600, fontSize=12)
+        .encode(x="load:Q", y="value:Q", text="arm:N", color=arm_colour(alt))
+    )
+    layers = [line, dots.add_params(alt.selection_point(name="picked", fields=["load"])), names]
+    band = _band(rows, metric)
+    if band:
+        area = alt.Chart(alt.Data(values=band)).mark_area(opacity=0.22)
+        layers.insert(0, area.encode(x=x, y="low:Q", y2="high:Q", color=arm_colour(alt)))
+    return alt.layer(*layers, *_marks(alt, prediction, load)).properties(height=HEIGHT)
+
+
+def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in row if key != "load"}
+
+
+def _tooltip(alt: Any, *, is_open: bool) -> list[Any]:
+    shown = [alt.Tooltip("load:Q", title="requests/s" if is_open else "concurrency")]
+    for name, title, pattern in (
+        ("output_tok_s", "tok/s", ",.0f"),
+        ("tpot_ms", "TPOT ms", ".1f"),
+        ("ttft_ms", "TTFT ms", ",.0f"),
+        ("usd_per_mtok", "$/Mtok", ".2f"),
+    ):
+        shown += [
+            alt.Tooltip(f"{name}_{arm}:Q", title=f"{title} {arm}", format=pattern)
+            for arm in ("off", "on")
+        ]
+    shown += [
+        alt.Tooltip(f"{name}:Q", title=title, format=".2f")
+        for name, title in (("speedup", "speedup"), ("low", "10th pct"), ("high", "90th pct"))
+    ]
+    return shown
+
+
+def _band(rows: Rows, metric: str) -> Rows:
+    """Return the on arm at the ends of the band of the gain."""
+    if metric == "ttft_ms":
+        return []
+    found: Rows = []
+    for row in rows:
+        on, gain, low, high = (row[k] for k in (f"{metric}_on", "speedup", "low", "high"))
+        if on is None or not gain or not low or not high:
+            continue
+        # A gain is more tokens per second, or less time per token.
+        ends = (on * low / gain, on * high / gain)
+        if metric == "tpot_ms":
+            ends = (on * gain / high, on * gain / low)
+        found.append({"load": row["load"], "arm": "on", "low": ends[0], "high": ends[1]})
+    return found
+
+
+def _marks(alt: Any, prediction: Prediction, load: float) -> list[Any]:
+    marks = [rule_at(alt, load, "your load", LOAD, dash=[2, 2])]
+    found = prediction.crossover
+    if found is not None and found.load is not None:
+        marks.append(rule_at(alt, found.load, f"turns at {found.load:.3g}", TURN, dash=[6, 4]))
+    return marks
+
+
+def speedup(prediction: Prediction, *, load: float) -> Any:
+    """Draw the gain over load with its band, and the line at which it is none."""
+    alt = altair()
+    is_open = prediction.points[0].request_rate is not None
+    rows = [r for r in rows_by_load(prediction) if r["speedup"] is not None]
+    x = load_axis(alt, is_open=is_open, values=[r["load"] for r in rows])
+    y = alt.Y("speedup:Q", title="speedup, on / off", scale=alt.Scale(zero=False))
+    for row in rows:
+        row["arm"] = "on"
+    base = alt.Chart(alt.Data(values=rows)).encode(x=x, color=arm_colour(alt))
+    one = alt.Chart(alt.Data(values=[{"one": 1.0}])).mark_rule(strokeDash=[4, 4], opacity=0.6)
+    return alt.layer(
+        base.mark_area(opacity=0.22).encode(y=alt.Y("low:Q", title=""), y2="high:Q"),
+        one.encode(y="one:Q"),
+        base.mark_line(strokeWidth=2.5).encode(y=y),
+        base.mark_point(filled=True, size=55, opacity=1)
+        .encode(y=y, tooltip=_tooltip(alt, is_open=is_open))
+        .add_params(alt.selection_point(name="picked", fields=["load"])),
+        *_marks(alt, prediction, load),
+    ).properties(height=HEIGHT)
+
+
+def step_rows(prediction: Prediction) -> Rows:
+    """Return a record per load, arm and cause of a step's time."""
+    rows: Rows = []
+    for p in prediction.points:
+        at = p.concurrency if p.request_rate is None else p.request_rate
+        for arm, service in (("off", p.baseline), ("on", p.speculative)):
+            if service is not None:
+                rows += [
+                    {"load": at, "arm": arm, "part": part, "ms": ms}
+                    for part, ms in service.parts_ms.items()
+                ]
+        if p.speculative is not None:
+            rows += [
+                {"load": at, "arm": "phases", "part": phase,
+                 "ms": getattr(p.speculative, f"{phase}_ms")}
+                for phase in PHASES
+            ]  # fmt: skip
+    return rows
+
+
+def step(prediction: Prediction, arm: str) -> Any:
+    """Draw where the time of a step goes, stacked by load.
+
+    Parameters
+    ----------
+    arm : str
+        `off` or `on` by cause, or `phases`: the on arm by what is done.
+    """
+    alt = altair()
+    rows = [r for r in step_rows(prediction) if r["arm"] == arm]
+    colours = PHASES if arm == "phases" else PARTS
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("load:O", title="concurrent requests", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("ms:Q", title="one step [ms]"),
+            color=alt.Color(
+                "part:N",
+                title=None,
+                scale=alt.Scale(domain=list(colours), range=list(colours.values())),
+                legend=alt.Legend(orient="top"),
+            ),
+            order=alt.Order("part:N"),
+            tooltip=["load:O", "part:N", alt.Tooltip("ms:Q", format=".2f")],
+        )
+        .properties(height=HEIGHT - 40)
+    )
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    """Return records with no more digits than they are worth."""
+    return [
+        {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}
+        for row in rows
+    ]
