@@ -11,6 +11,7 @@ from state import (
     CUSTOM,
     DEFAULTS,
     FORMS,
+    PER_SECOND,
     PRESETS,
     A,
     Asked,
@@ -127,11 +128,10 @@ def _deployment(side: Side) -> None:
 
 def _speculation(side: Side) -> None:
     trained = drafters_of(str(side.get("model")))
-    method = _choose(
-        side, "method", "Method", _METHODS,
-        format_func=lambda m: m if m in trained or m in ("none", "ngram", "suffix", "draft_model")
-        else f"{m} (no drafter known)",
-    )  # fmt: skip
+    method = _choose(side, "method", "Method", _METHODS)
+    if method not in (*trained, "none", "ngram", "suffix", "draft_model"):
+        known = ", ".join(trained) or "none"
+        st.caption(f"The catalog has no {method} drafter of this model (it has: {known}).")
     if method == "none":
         return
     if method == "draft_model":
@@ -143,11 +143,9 @@ def _speculation(side: Side) -> None:
     with left:
         st.slider("Draft tokens, k", 1, _MOST_K, DEFAULTS["k"], key=side.key("k"), **BOUND)
     with right:
-        _choose(side, "draft_tp", "Drafter TP", (0, *_TP),
-                format_func=lambda n: "default" if n == 0 else str(n))  # fmt: skip
-    form = _choose(side, "acceptance", "Acceptance, given as", tuple(FORMS),
-                   format_func=FORMS.__getitem__)  # fmt: skip
-    _acceptance(side, form)
+        _choose(side, "draft_tp", "Drafter TP", ("default", *map(str, _TP)))
+    form = _choose(side, "acceptance", "Acceptance, given as", tuple(FORMS))
+    _acceptance(side, FORMS[form])
 
 
 def _acceptance(side: Side, form: str) -> None:
@@ -158,7 +156,8 @@ def _acceptance(side: Side, form: str) -> None:
                   **BOUND)  # fmt: skip
     elif form in ("rate", "draft_rate"):
         schema = {"rate": "rate", "draft_rate": "draft_acceptance_rate"}[form]
-        st.slider(FORMS[form].capitalize(), 0.0, 1.0, DEFAULTS[form], 0.01, key=side.key(form),
+        label = next(words for words, name in FORMS.items() if name == form)
+        st.slider(label.capitalize(), 0.0, 1.0, DEFAULTS[form], 0.01, key=side.key(form),
                   help=describe(f"speculation.acceptance.{schema}"), **BOUND)  # fmt: skip
     elif form == "positions":
         st.text_input("Per position", DEFAULTS["positions"], key=side.key("positions"),
@@ -179,10 +178,8 @@ def _workload(side: Side) -> None:
     st.slider("Temperature", 0.0, 2.0, DEFAULTS["temperature"], 0.1, key=side.key("temperature"),
               help="Acceptance falls with it; only a measured profile knows how far.",
               **BOUND)  # fmt: skip
-    kind = _choose(side, "loads", "Load, given as", ("concurrency", "request_rate"),
-                   format_func={"concurrency": "requests in flight",
-                                "request_rate": "requests per second"}.__getitem__)  # fmt: skip
-    if kind == "concurrency":
+    kind = _choose(side, "loads", "Requests are counted", ("in flight", PER_SECOND))
+    if kind != PER_SECOND:
         st.slider("Your load: requests in flight", 1, 1024, DEFAULTS["load"], 1,
                   key=side.key("load"), **BOUND)  # fmt: skip
     else:
@@ -234,7 +231,8 @@ def _widgets(data: Mapping[str, Any]) -> dict[str, Any]:
     lines = []
     for key, value in _flat(data):
         if key in _PLACES:
-            found[_PLACES[key]] = value
+            place = _PLACES[key]
+            found[place] = str(value) if place == "draft_tp" else value
         elif key not in ("name", "engine.name", "engine.version"):
             lines.append(f"{key}={value}")
     engine = data.get("engine", {})

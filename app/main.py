@@ -13,6 +13,7 @@ import streamlit as st  # noqa: E402 - the folder of the app is looked up first
 from inputs import sidebar  # noqa: E402
 from state import Asked  # noqa: E402
 
+# Pages by their module in `views`, imported when they are opened; the first is the start.
 PAGES = {
     "what_if": "What-if",
     "crossover_map": "Crossover map",
@@ -22,7 +23,6 @@ PAGES = {
     "calibrate": "Calibrate",
     "accuracy": "Accuracy",
 }
-"""Pages by their module in `views`, imported when they are opened; the first is the start."""
 
 
 def draw(name: str, asked: list[Asked]) -> None:

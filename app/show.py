@@ -68,7 +68,10 @@ def figure(
 ) -> None:
     """Show a chart, and under it its numbers as a table and as CSV."""
     more: dict[str, Any] = {} if on_select is None else {"on_select": on_select}
-    st.altair_chart(chart, key=key, alt=alt, **more)
+    if isinstance(chart, dict):
+        st.vega_lite_chart(None, chart, key=key, alt=alt, **more)
+    else:
+        st.altair_chart(chart, key=key, alt=alt, **more)
     with st.expander("Numbers"):
         shown = table(rows)
         st.dataframe(shown, hide_index=True)

@@ -33,21 +33,24 @@ LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Concurrencies that curves are drawn through; the load that is asked about is added."""
 DEFAULTS: dict[str, Any] = {
     "workload": "chat", "deployment": next(iter(PRESETS["deployments"])),
-    "dtype": "checkpoint's", "kv_dtype": "default", "drafter": "the catalog's", "draft_tp": 0,
+    "dtype": "checkpoint's", "kv_dtype": "default", "drafter": "the catalog's",
+    "draft_tp": "default",
     "rate": 0.6, "draft_rate": 0.4, "positions": "0.7, 0.5, 0.35, 0.25", "profile": "",
-    "engine": "newest", "settings": "", "loads": "concurrency", "request_rate": 5.0,
+    "engine": "newest", "settings": "", "loads": "in flight", "request_rate": 5.0,
     **PRESETS["workloads"]["chat"],
     **next(iter(PRESETS["deployments"].values())),
 }  # fmt: skip
 """What each widget starts from, by its key."""
 FORMS = {
     "length": "length",
-    "rate": "rate per token",
-    "draft_rate": "accepted / drafted",
-    "positions": "per position",
-    "profile": "a measured profile",
+    "rate per token": "rate",
+    "accepted / drafted": "draft_rate",
+    "per position": "positions",
+    "profile": "profile",
 }
-"""Ways of giving acceptance, by the key of the widget of each."""
+"""Ways of giving acceptance, as a link has them, and the widget of each."""
+PER_SECOND = "per second"
+"""How loads are counted in an open loop."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ def scenario_data(side: Side) -> dict[str, Any]:
         speculation["acceptance"] = _acceptance(side)
         if side.get("drafter") not in ("", None, DEFAULTS["drafter"]):
             speculation["drafter"] = side.get("drafter")
-        if side.get("draft_tp"):
+        if side.get("draft_tp") != DEFAULTS["draft_tp"]:
             speculation["draft_tensor_parallel_size"] = int(side.get("draft_tp"))
     data: dict[str, Any] = {
         "target": {"model": side.get("model")},
@@ -154,19 +157,19 @@ def scenario_data(side: Side) -> dict[str, Any]:
 
 def load_of(side: Side) -> float:
     """Return the load that is asked about."""
-    return float(side.get("request_rate" if side.get("loads") == "request_rate" else "load"))
+    return float(side.get("request_rate" if side.get("loads") == PER_SECOND else "load"))
 
 
 def _load(side: Side) -> dict[str, list[float]]:
     asked = load_of(side)
-    if side.get("loads") == "request_rate":
+    if side.get("loads") == PER_SECOND:
         shares = (0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
         return {"request_rate": sorted({asked * share for share in shares})}
     return {"concurrency": sorted({*map(float, LOADS), *DEFAULT_CONCURRENCY, asked})}
 
 
 def _acceptance(side: Side) -> dict[str, Any]:
-    form = side.get("acceptance")
+    form = FORMS[side.get("acceptance")]
     if form == "positions":
         try:
             numbers = [float(part) for part in str(side.get("positions")).split(",")]

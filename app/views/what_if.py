@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 from show import beside, escaped, figure, predicted
-from state import Asked
+from state import BOUND, Asked
 
 from specsim.catalog.serve_command import format_serve_command
 from specsim.errors import SpecsimError
@@ -22,6 +22,12 @@ _DECISIONS = {
     "off": ("Turn it off", "red"),
     "schedule": ("Schedule it by load", "orange"),
     "neutral": ("It makes little difference", "gray"),
+}
+_CURVES = {
+    "Throughput": "output_tok_s",
+    "Time per token": "tpot_ms",
+    "Speedup": "speedup",
+    "Time to first token": "ttft_ms",
 }
 _BADGES = {"measured": "green", "fitted": "blue", "calibrated": "violet", "assumed": "orange"}
 
@@ -100,31 +106,38 @@ def _curves(asked: Asked, prediction: Prediction) -> None:
             name = "load" if prediction.points[0].request_rate is None else "request_rate"
             asked.side.put({name: int(load) if name == "load" else float(load)})
 
-    tabs = st.tabs(["Throughput", "Time per token", "Speedup", "Time to first token"])
-    for tab, metric in zip(tabs, ("output_tok_s", "tpot_ms", "speedup", "ttft_ms"), strict=True):
-        with tab:
-            if metric == "speedup":
-                if prediction.crossover is None:
-                    st.info("Speculation is off: choose a method to compare.")
-                    continue
-                chart = speedup(prediction, load=asked.load)
-            else:
-                chart = curve(prediction, metric, load=asked.load)
-            figure(chart, rows, key=key(metric), alt=f"{metric} over load, off and on",
-                   on_select=lambda m=metric: picked(m))  # type: ignore[misc]  # fmt: skip
+    # One chart at a time: those that nobody looks at cost as much.
+    title = st.segmented_control(
+        "Curve", list(_CURVES), default="Throughput", required=True, key=key("curve"),
+        label_visibility="collapsed", **BOUND,
+    )  # fmt: skip
+    metric = _CURVES[title]
+    if metric == "speedup" and prediction.crossover is None:
+        st.info("Speculation is off: choose a method to compare.")
+        return
+    chart = (
+        speedup(prediction, load=asked.load)
+        if metric == "speedup"
+        else curve(prediction, metric, load=asked.load)
+    )
+    figure(chart, rows, key=key(metric), alt=f"{title} over load, off and on",
+           on_select=lambda: picked(metric))  # fmt: skip
     st.caption("Shaded: 80 % interval. Click a point to make it your load.")
 
 
 def _time(asked: Asked, prediction: Prediction) -> None:
     st.subheader("Where a step's time goes", anchor=False)
-    names = {"off": "Off, by cause"}
+    names = {"Off, by cause": "off"}
     if prediction.crossover is not None:
-        names |= {"on": "On, by cause", "phases": "On, by phase"}
-    for tab, arm in zip(st.tabs(list(names.values())), names, strict=True):
-        with tab:
-            rows = [r for r in step_rows(prediction) if r["arm"] == arm]
-            figure(step(prediction, arm), rows, key=asked.side.key(f"step_{arm}"),
-                   alt=f"time of a step, {names[arm]}")  # fmt: skip
+        names |= {"On, by cause": "on", "On, by phase": "phases"}
+    title = st.segmented_control(
+        "Step", list(names), default="Off, by cause", required=True, key=asked.side.key("step"),
+        label_visibility="collapsed", **BOUND,
+    )  # fmt: skip
+    arm = names[title]
+    rows = [r for r in step_rows(prediction) if r["arm"] == arm]
+    figure(step(prediction, arm), rows, key=asked.side.key(f"step_{arm}"),
+           alt=f"time of a step: {title}")  # fmt: skip
 
 
 def _assumptions(prediction: Prediction) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -44,11 +45,9 @@ def command(host: str, port: int, browser: bool) -> None:
     }
     flags = [f"--{name}={value}" for name, value in settings.items()]
     words = [sys.executable, "-m", "streamlit", "run", str(folder / "main.py"), *flags]
-    try:
-        code = subprocess.run(words, check=False).returncode
-    except KeyboardInterrupt:
-        code = 0
-    click.get_current_context().exit(code)
+    if os.name == "posix":
+        os.execv(words[0], words)  # whoever stops this command stops the server
+    click.get_current_context().exit(subprocess.run(words, check=False).returncode)
 
 
 def app_folder() -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from specsim.export.figures.look import (
     HEIGHT,
@@ -11,14 +12,17 @@ from specsim.export.figures.look import (
     PARTS,
     PHASES,
     TURN,
+    Rows,
     altair,
     arm_colour,
+    dataset,
     load_axis,
-    rule_at,
+    rules,
+    with_data,
 )
+from specsim.export.tables import count
 from specsim.schema.results import Prediction
 
-Rows = list[dict[str, Any]]
 _TITLES = {
     "output_tok_s": "output tokens/s of a replica",
     "tpot_ms": "time per output token [ms]",
@@ -39,7 +43,7 @@ def rows_by_load(prediction: Prediction) -> Rows:
     return rows
 
 
-def curve(prediction: Prediction, metric: str, *, load: float) -> Any:
+def curve(prediction: Prediction, metric: str, *, load: float) -> dict[str, Any]:
     """Draw a quantity of both arms over load, with the band of the gain around the on arm.
 
     Parameters
@@ -49,37 +53,46 @@ def curve(prediction: Prediction, metric: str, *, load: float) -> Any:
     load : float
         Marked as the user's own.
     """
-    alt = altair()
-    is_open = prediction.points[0].request_rate is not None
     rows = rows_by_load(prediction)
-    long: Rows = []
-    for row in rows:
-        for arm in ("off", "on"):
-            if row[f"{metric}_{arm}"] is not None:
-                long.append(
-                    {"load": row["load"], "arm": arm, "value": row[f"{metric}_{arm}"], **_told(row)}
-                )
-    loads = [row["load"] for row in rows]
-    x = load_axis(alt, is_open=is_open, values=loads)
+    long = [
+        {"load": row["load"], "arm": arm, "value": row[f"{metric}_{arm}"], **_told(row)}
+        for row in rows
+        for arm in ("off", "on")
+        if row[f"{metric}_{arm}"] is not None
+    ]
+    of_arm = {arm: [r for r in long if r["arm"] == arm] for arm in ("off", "on")}
+    ends = [max(each, key=lambda r: r["load"]) for each in of_arm.values() if each]
+    datasets = {"points": long, "ends": ends, "band": _band(rows, metric),
+                "marks": _marks(prediction, load)}  # fmt: skip
+    return with_data(_curve_form(metric, is_open=_is_open(prediction)), datasets)
+
+
+@functools.cache
+def _curve_form(metric: str, *, is_open: bool) -> dict[str, Any]:
+    alt = altair()
+    x = load_axis(alt, is_open=is_open)
     y = alt.Y("value:Q", title=_TITLES[metric], scale=alt.Scale(zero=metric != "tpot_ms"))
-    base = alt.Chart(alt.Data(values=long)).encode(x=x)
-    line = base.mark_line(strokeWidth=2.5).encode(y=y, color=arm_colour(alt))
-    dots = base.mark_point(filled=True, size=55, opacity=1).encode(
-        y=y, color=arm_colour(alt), tooltip=_tooltip(alt, is_open=is_open)
+    colour = arm_colour(alt)
+    area = alt.Chart(dataset(alt, "band")).mark_area(opacity=0.22)
+    base = alt.Chart(dataset(alt, "points")).encode(x=x, y=y, color=colour)
+    dots = base.mark_point(filled=True, size=55, opacity=1)
+    names = alt.Chart(dataset(alt, "ends")).mark_text(
+        align="left", dx=7, fontWeight=600, fontSize=12
     )
-    ends = [max((r for r in long if r["arm"] == arm), key=lambda r: r["load"])
-            for arm in ("off", "on") if any(r["arm"] == arm for r in long)]  # fmt: skip
-    names = (
-        alt.Chart(alt.Data(values=ends))
-        .mark_text(align="left", dx=7, fontWeight=600, fontSize=12)
-        .encode(x="load:Q", y="value:Q", text="arm:N", color=arm_colour(alt))
-    )
-    layers = [line, dots.add_params(alt.selection_point(name="picked", fields=["load"])), names]
-    band = _band(rows, metric)
-    if band:
-        area = alt.Chart(alt.Data(values=band)).mark_area(opacity=0.22)
-        layers.insert(0, area.encode(x=x, y="low:Q", y2="high:Q", color=arm_colour(alt)))
-    return alt.layer(*layers, *_marks(alt, prediction, load)).properties(height=HEIGHT)
+    form = alt.layer(
+        area.encode(x=x, y="low:Q", y2="high:Q", color=colour),
+        base.mark_line(strokeWidth=2.5),
+        dots.encode(tooltip=_tooltip(alt, is_open=is_open)).add_params(
+            alt.selection_point(name="picked", fields=["load"])
+        ),
+        names.encode(x="load:Q", y="value:Q", text="arm:N", color=colour),
+        rules(alt),
+    ).properties(height=HEIGHT)
+    return cast(dict[str, Any], form.to_dict())
+
+
+def _is_open(prediction: Prediction) -> bool:
+    return prediction.points[0].request_rate is not None
 
 
 def _told(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,34 +135,40 @@ def _band(rows: Rows, metric: str) -> Rows:
     return found
 
 
-def _marks(alt: Any, prediction: Prediction, load: float) -> list[Any]:
-    marks = [rule_at(alt, load, "your load", LOAD, dash=[2, 2])]
+def _marks(prediction: Prediction, load: float) -> Rows:
+    marks: Rows = [{"load": load, "label": "your load", "colour": LOAD, "line": 0}]
     found = prediction.crossover
     if found is not None and found.load is not None:
-        marks.append(rule_at(alt, found.load, f"turns at {found.load:.3g}", TURN, dash=[6, 4]))
+        label = f"turns at {count(found.load)}"
+        marks.append({"load": found.load, "label": label, "colour": TURN, "line": 1})
     return marks
 
 
-def speedup(prediction: Prediction, *, load: float) -> Any:
+def speedup(prediction: Prediction, *, load: float) -> dict[str, Any]:
     """Draw the gain over load with its band, and the line at which it is none."""
+    rows = [{**r, "arm": "on"} for r in rows_by_load(prediction) if r["speedup"] is not None]
+    datasets = {"points": rows, "one": [{"one": 1.0}], "marks": _marks(prediction, load)}
+    return with_data(_speedup_form(is_open=_is_open(prediction)), datasets)
+
+
+@functools.cache
+def _speedup_form(*, is_open: bool) -> dict[str, Any]:
     alt = altair()
-    is_open = prediction.points[0].request_rate is not None
-    rows = [r for r in rows_by_load(prediction) if r["speedup"] is not None]
-    x = load_axis(alt, is_open=is_open, values=[r["load"] for r in rows])
     y = alt.Y("speedup:Q", title="speedup, on / off", scale=alt.Scale(zero=False))
-    for row in rows:
-        row["arm"] = "on"
-    base = alt.Chart(alt.Data(values=rows)).encode(x=x, color=arm_colour(alt))
-    one = alt.Chart(alt.Data(values=[{"one": 1.0}])).mark_rule(strokeDash=[4, 4], opacity=0.6)
-    return alt.layer(
-        base.mark_area(opacity=0.22).encode(y=alt.Y("low:Q", title=""), y2="high:Q"),
+    base = alt.Chart(dataset(alt, "points")).encode(
+        x=load_axis(alt, is_open=is_open), color=arm_colour(alt)
+    )
+    one = alt.Chart(dataset(alt, "one")).mark_rule(strokeDash=[4, 4], opacity=0.6)
+    form = alt.layer(
+        base.mark_area(opacity=0.22).encode(y=alt.Y("low:Q"), y2="high:Q"),
         one.encode(y="one:Q"),
         base.mark_line(strokeWidth=2.5).encode(y=y),
         base.mark_point(filled=True, size=55, opacity=1)
         .encode(y=y, tooltip=_tooltip(alt, is_open=is_open))
         .add_params(alt.selection_point(name="picked", fields=["load"])),
-        *_marks(alt, prediction, load),
+        rules(alt),
     ).properties(height=HEIGHT)
+    return cast(dict[str, Any], form.to_dict())
 
 
 def step_rows(prediction: Prediction) -> Rows:
@@ -172,7 +191,7 @@ def step_rows(prediction: Prediction) -> Rows:
     return rows
 
 
-def step(prediction: Prediction, arm: str) -> Any:
+def step(prediction: Prediction, arm: str) -> dict[str, Any]:
     """Draw where the time of a step goes, stacked by load.
 
     Parameters
@@ -180,14 +199,19 @@ def step(prediction: Prediction, arm: str) -> Any:
     arm : str
         `off` or `on` by cause, or `phases`: the on arm by what is done.
     """
-    alt = altair()
     rows = [r for r in step_rows(prediction) if r["arm"] == arm]
-    colours = PHASES if arm == "phases" else PARTS
-    return (
-        alt.Chart(alt.Data(values=rows))
+    return with_data(_step_form(phases=arm == "phases"), {"parts": rows})
+
+
+@functools.cache
+def _step_form(*, phases: bool) -> dict[str, Any]:
+    alt = altair()
+    colours = PHASES if phases else PARTS
+    form = (
+        alt.Chart(dataset(alt, "parts"))
         .mark_bar()
         .encode(
-            x=alt.X("load:O", title="concurrent requests", axis=alt.Axis(labelAngle=0)),
+            x=alt.X("load:O", title="load", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
             y=alt.Y("ms:Q", title="one step [ms]"),
             color=alt.Color(
                 "part:N",
@@ -200,6 +224,7 @@ def step(prediction: Prediction, arm: str) -> Any:
         )
         .properties(height=HEIGHT - 40)
     )
+    return cast(dict[str, Any], form.to_dict())
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Rows:
