@@ -40,6 +40,7 @@ lint: $(VENV)/.dev ## format, lint, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy app
 	$(BIN)/lint-imports --no-cache
 
 docs: $(VENV)/.dev ## write the pages made from code, and all pictures, again

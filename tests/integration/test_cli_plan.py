@@ -179,7 +179,7 @@ def test_an_answer_goes_to_a_file(tmp_path: Path) -> None:
         (("--avg-qps", "5", "--slo", "ttft=3"), "ttft_p95_ms"),
         (("--avg-qps", "5", "--arrival", "burst"), "--arrival steady"),
         (("--avg-qps", "5", "--also", "nowhere.yaml"), "nowhere.yaml"),
-        (("--avg-qps", "5", "--also", "x.yaml", "-o", "./x.yaml"), "give another -o"),
+        (("--avg-qps", "5", "--also", "x.yaml", "-o", "./x.yaml"), "give another name"),
         (("--avg-qps", "5", "--vary", "input-len=100,200"), "varies the deployment"),
         (("--avg-qps", "1e-300"), "--avg-qps 1e-300"),
         (("--peak-qps", "1e300"), "--peak-qps 1e+300"),

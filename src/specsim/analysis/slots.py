@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,8 @@ _GOOD = 0.002
 _ROUNDS = 5
 _MOST_ROWS = 400
 _OPEN_ROWS = 90
+_SAME = 1e-6
+"""Acceptance lengths that differ by this share are the same."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def _lengths(on: _Speculative, arms: Pair, loads: Array) -> tuple[tuple[float, .
         law.over_all_steps(drafting_length=model.k + 1.0, proposal_rate=model.proposal_rate)
     )
     given = float(np.clip(model.result().acceptance_length, 1.0, top))
+    lengths = list(told_apart((1.0, top), given))
 
     @functools.cache
     def read(length: float) -> _Read:
@@ -137,7 +140,6 @@ def _lengths(on: _Speculative, arms: Pair, loads: Array) -> tuple[tuple[float, .
     def error(low: float, high: float) -> Array:
         return _between(read(low), read(high), read(_middle(low, high)))
 
-    lengths = sorted({1.0, given, top})
     narrowest = _NARROWEST * (1.0 - 1.0 / top)
     while True:
         gaps = list(itertools.pairwise(lengths))
@@ -147,6 +149,12 @@ def _lengths(on: _Speculative, arms: Pair, loads: Array) -> tuple[tuple[float, .
             everywhere = [error(*gap) for gap in gaps] or [np.zeros((2, loads.size))]
             return tuple(lengths), given, np.max(everywhere, axis=0)
         lengths = sorted([*lengths, _middle(*worst)])
+
+
+def told_apart(lengths: Iterable[float], given: float) -> tuple[float, ...]:
+    """Return lengths in order with `given` among them, none so close to it that a line is lost."""
+    others = [length for length in lengths if abs(length - given) > _SAME * given]
+    return tuple(sorted({*others, given}))
 
 
 def _middle(low: float, high: float) -> float:
@@ -280,7 +288,8 @@ def _refined(arms: Pair, loads: Array) -> Array:
     most = [largest_batch(arm, arms.workload)[0] for arm in (arms.baseline, arms.speculative)]
     full = np.clip(np.floor(most), 1.0, arms.baseline.max_num_seqs)
     rows = np.union1d(loads, search_loads(arms.baseline.max_num_seqs, n=_SEARCHED))
-    rows = np.union1d(rows, full)
+    # Two at least, or there is nothing to read between.
+    rows = np.union1d(rows, [*full, rows[-1] + 1.0] if rows.size == 1 else full)
     for _ in range(_ROUNDS):
         middle = np.rint(0.5 * (rows[1:] + rows[:-1]))
         new = (middle > rows[:-1]) & (middle < rows[1:])

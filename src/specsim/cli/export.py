@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import click
 
 from specsim.cli.advise import FOR_ALL, names_of
 from specsim.cli.execution import requests_option, seed_option, slo_options
-from specsim.cli.options import calibration_option, read_request
+from specsim.cli.options import Request, calibration_option, read_request
 from specsim.cli.output import (
     emit,
     json_option,
@@ -23,11 +23,12 @@ from specsim.cli.traffic import (
     TRAFFIC_KEYS,
     price_options,
     prices_of,
+    prices_unused,
     traffic_of,
     traffic_options,
 )
 from specsim.cli.workbook import refuse_workbook, save, workbook_options, worked_out
-from specsim.errors import UsageError
+from specsim.errors import InputError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,7 +71,7 @@ def command(
     goodput: tuple[str, ...],
     price: tuple[str, ...],
     prices: Path | None,
-    gpus_per_server: int,
+    gpus_per_server: int | None,
     measurements: tuple[Path, ...],
     calibration: Path | None,
     requests: int | None,
@@ -112,10 +113,11 @@ def command(
     read = [read_request({"scenario": path, **flags}, FOR_ALL) for path in scenarios]
     names = names_of([request.scenario.name for request in read], scenarios)
     search = read[0].search
+    paid = prices_of(price, prices, search)
     asked = Asked(
         traffic=traffic_of(traffic_flags) if given else None,
         slo=parse_slo(slo, goodput),
-        prices=prices_of(price, prices, search),
+        prices=paid,
         gpus_per_server=gpus_per_server,
         **({} if requests is None else {"num_requests": requests}),
         **({} if seed is None else {"seed": seed}),
@@ -127,6 +129,9 @@ def command(
         [r.scenario.model_copy(update={"name": n}) for r, n in zip(read, names, strict=True)],
         asked,
     )
+    used = {s.deployment.hardware.identity.id for s in made.drawn.found}
+    for note in (*prices_unused(paid, used, listed=prices), *_notes(read)):
+        click.echo(f"! {note}", err=True)
     save(made, xlsx, csv_dir)
     if as_json:
         emit(made.as_json, lambda screen: [], as_json=True, output=output)
@@ -143,7 +148,15 @@ def _measurements(paths: tuple[Path, ...]) -> Any:
         return None
     from specsim.measure.read import read_measurements
 
-    return read_measurements(paths)
+    found = read_measurements(paths)
+    if not found.rows:
+        reasons = "; ".join(f"{s.source}: {s.reason}" for s in found.skipped[:3]) or "no files"
+        raise InputError(f"--measurements: nothing there is a measurement: {reasons}")
+    return found
+
+
+def _notes(read: Sequence[Request]) -> Iterator[str]:
+    yield from dict.fromkeys(note for request in read for note in request.notes)
 
 
 command.params = [command.params[0], *FOR_ALL, *command.params[1:]]

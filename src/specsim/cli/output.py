@@ -145,7 +145,9 @@ def refuse_overwriting(output: Path | None, *inputs: Path | None) -> None:
     """
     for other in inputs:
         if output is not None and other is not None and _same_file(output, other):
-            raise UsageError(f"{output}: is also read or written by this command; give another -o")
+            raise UsageError(
+                f"{output}: is also read or written by this command; give another name"
+            )
 
 
 def refuse_overwriting_read(outputs: Iterable[Path | None], sources: Iterable[str]) -> None:

@@ -30,9 +30,9 @@ from specsim.cli.output import emit, json_option, output_option, refuse_overwrit
 from specsim.cli.parameters import Option
 from specsim.cli.traffic import (
     FLEET,
-    GIVEN,
     price_options,
     prices_of,
+    prices_unused,
     traffic_of,
     traffic_options,
 )
@@ -43,7 +43,6 @@ from specsim.schema.traffic import Traffic
 
 if TYPE_CHECKING:
     from specsim.analysis.plan.plan import Progress
-    from specsim.schema.plan import Plan, PricePaid
     from specsim.schema.scenario import Scenario
 
 NOTHING_MEETS = 3
@@ -80,7 +79,7 @@ def command(
     also: tuple[Path, ...],
     price: tuple[str, ...],
     prices: Path | None,
-    gpus_per_server: int,
+    gpus_per_server: int | None,
     vary: tuple[str, ...],
     calibration: Path | None,
     requests: int | None,
@@ -105,6 +104,7 @@ def command(
     specsim plan scenario.yaml --requests-per-month 40e6 --hours-per-day 12 --peak-factor 3 \\
         --slo ttft_p95_ms=1000 --vary gpu=h100_sxm,h200_sxm --vary tp=1,2 --vary k=1,3,5
     """  # noqa: D301 - click reads the escape as "keep these lines"
+    from specsim.analysis.plan.fleet import GPUS_PER_SERVER
     from specsim.analysis.plan.plan import NUM_REQUESTS, plan
     from specsim.analysis.prepare import SEED
     from specsim.catalog.calibration import load_calibration
@@ -130,7 +130,7 @@ def command(
             promised,
             axes=axes,
             prices=paid,
-            gpus_per_server=gpus_per_server,
+            gpus_per_server=gpus_per_server or GPUS_PER_SERVER,
             num_requests=NUM_REQUESTS if requests is None else requests,
             seed=SEED if seed is None else seed,
             executor=executor,
@@ -141,7 +141,7 @@ def command(
     notes = (
         *_compared_once(scenarios, also, axes),
         *beside_axes(axes),
-        *_prices_unused(paid, answer, listed=prices),
+        *prices_unused(paid, {c.accelerator for c in answer.candidates}, listed=prices),
         *request.notes,
     )
     answer = dataclasses.replace(answer, warnings=(*answer.warnings, *notes))
@@ -187,22 +187,6 @@ def _compared_once(
     for i, path in enumerate(also, start=1):
         if deployments[i] in deployments[:i]:
             yield f"--also {path}: is a deployment that is there already, and compared once"
-
-
-def _prices_unused(
-    paid: Mapping[str, PricePaid], answer: Plan, *, listed: Path | None
-) -> Iterator[str]:
-    """Tell which prices are of devices that no candidate has."""
-    from specsim.analysis.plan.plan import EVERY_DEVICE
-
-    used = {c.accelerator for c in answer.candidates}
-    has = ", ".join(sorted(used))
-    for device, price in paid.items():
-        if price.source == GIVEN and device not in {*used, EVERY_DEVICE}:
-            usd = price.usd_per_gpu_hour
-            yield f"--price {device}={usd:g} has no effect: candidates run on {has}"
-    if listed is not None and not used & paid.keys():
-        yield f"--prices {listed} has no effect: it has no price of {has}"
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,8 +71,8 @@ price_options = (
         help="A list of prices, as `specsim profiles import-prices` writes it; --price wins.",
     ),
     click.option(
-        "--gpus-per-server", cls=Option, section=FLEET, type=click.IntRange(1, 10_000), default=8,
-        show_default=True, help="A replica that fits into a server is not split.",
+        "--gpus-per-server", cls=Option, section=FLEET, type=click.IntRange(1, 10_000),
+        help="A replica that fits into a server is not split. Absent: 8.",
     ),
 )  # fmt: skip
 
@@ -142,3 +142,26 @@ def _usd(number: str, text: str) -> float:
     if not LEAST_USD <= usd <= MOST_USD:
         raise UsageError(f"--price {text}: expected USD per GPU and hour, as 2.5 or h100_sxm=2.5")
     return usd
+
+
+def prices_unused(
+    paid: Mapping[str, PricePaid], used: Collection[str], *, listed: Path | None
+) -> Iterator[str]:
+    """Tell which prices are of devices that nothing runs on.
+
+    Parameters
+    ----------
+    used : collection of str
+        Accelerators that are compared.
+    listed : path, optional
+        The list of prices that was given.
+    """
+    from specsim.analysis.plan.plan import EVERY_DEVICE
+
+    has = ", ".join(sorted(used))
+    for device, price in paid.items():
+        if price.source == GIVEN and device not in {*used, EVERY_DEVICE}:
+            usd = price.usd_per_gpu_hour
+            yield f"--price {device}={usd:g} has no effect: candidates run on {has}"
+    if listed is not None and not paid.keys() & set(used):
+        yield f"--prices {listed} has no effect: it has no price of {has}"

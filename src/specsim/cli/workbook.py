@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from specsim.cli.parameters import Option
-from specsim.errors import UsageError
+from specsim.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from specsim.export.workbook.book import Book
@@ -51,6 +51,8 @@ def refuse_workbook(xlsx: Path | None, csv_dir: Path | None, *, overwrite: bool)
     if xlsx is not None:
         if xlsx.suffix.lower() != ".xlsx":
             raise UsageError(f"--xlsx {xlsx}: expected a name that ends in .xlsx")
+        if not xlsx.parent.is_dir():
+            raise InputError(f"{xlsx}: cannot be written: {xlsx.parent} is no folder")
         refuse_open(xlsx)
         if xlsx.exists() and not overwrite:
             raise UsageError(
@@ -77,6 +79,8 @@ def worked_out(scenarios: Sequence[Scenario], asked: Asked) -> Book:
 
 def save(made: Book, xlsx: Path | None, csv_dir: Path | None) -> None:
     """Write what was asked for, and say so on stderr."""
+    for note in made.notes:
+        click.echo(f"! {note}", err=True)
     if xlsx is not None:
         made.save(xlsx)
         click.echo(f"wrote {xlsx}: {len(made.sheets)} sheets and their charts", err=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from xlsxwriter.exceptions import XlsxWriterException
 
 from specsim.catalog.calibration import load_calibration
 from specsim.errors import InputError, UsageError
@@ -47,6 +46,8 @@ class Book:
     drawn: Drawn
     title: str
     created: dt.datetime
+    notes: tuple[str, ...] = ()
+    """What to say beside it: what nobody would look for in its cells."""
 
     def save(self, path: Path) -> None:
         """Write the .xlsx file, whole or not at all.
@@ -57,20 +58,18 @@ class Book:
             It cannot be written, or a program has it open.
         """
         refuse_open(path)
-        try:
-            with written_whole(path) as temporary:
-                write_xlsx(
-                    temporary,
-                    self.sheets,
-                    title=self.title,
-                    created=self.created,
-                    draw=self.drawn,
-                    after=README,
-                )
-        except XlsxWriterException as error:
-            reason = error.__cause__ or error.__context__ or error
-            text = getattr(reason, "strerror", None) or reason
-            raise InputError(f"{path}: cannot be written: {text}") from error
+        # First in memory: XlsxWriter's own file would still be closing when the error is said.
+        file = io.BytesIO()
+        write_xlsx(
+            file,
+            self.sheets,
+            title=self.title,
+            created=self.created,
+            draw=self.drawn,
+            after=README,
+        )
+        with written_whole(path) as temporary:
+            temporary.write_bytes(file.getvalue())
 
     def save_csv(self, folder: Path) -> list[Path]:
         """Write a CSV file per sheet, and return their paths."""
@@ -192,7 +191,28 @@ def assembled(found: Sequence[Subject]) -> Book:
         drawn=Drawn(found, swept, crossed, curve, memory, paid, tornado),
         title="specsim: " + ", ".join(s.name for s in found),
         created=now,
+        notes=tuple(_notes(found)),
     )
+
+
+def _notes(found: Sequence[Subject]) -> Iterator[str]:
+    for s in found:
+        without = [name for name, rate in _rates(s) if rate == 0]
+        if without:
+            arms = " and ".join(without)
+            yield (
+                f"{s.id} {s.name[:80]}: no rate keeps the promise with speculation {arms}, so the "
+                "sheets Fleet and Cost are blank there; loosen it, or see `specsim plan` for why"
+            )
+
+
+def _rates(s: Subject) -> Iterator[tuple[str, float]]:
+    """Return the rate at the SLO of each arm, at the acceptance that was given."""
+    yield "off", s.capacities[0].request_rate
+    if s.on is not None:
+        given = float(s.on.lengths[s.on.base])
+        chosen = [c for c in s.capacities[1:] if c.acceptance_length == given]
+        yield "on", chosen[0].request_rate
 
 
 def refuse_open(path: Path) -> None:

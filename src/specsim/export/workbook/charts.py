@@ -133,10 +133,10 @@ def _by_load(book: Any, s: Subject, swept: Sweep, crossed: Crossover) -> Any:
         on = swept.on[s.id]
         chart.add_series(_line("on", _block(on, key), _block(on, value), _ON))
         x, y = (_cells(crossed.sheet, c, row, row) for c in ("marker_load", "marker_off"))
-        chart.add_series(_mark("crossover, where there is one", x, y, _MARK, "diamond", 11))
+        chart.add_series(_mark("crossover, where there is one", x, y, _MARK, "diamond", 9))
     shown = "tpot_off_ms" if s.is_open else "out_tok_s_off"
     x, y = (_cells(crossed.sheet, c, row, row) for c in ("load", shown))
-    chart.add_series(_mark("load of the sheet Inputs", x, y, _HERE, "circle", 7))
+    chart.add_series(_mark("load of the sheet Inputs", x, y, _HERE, "circle", 10))
     chart.set_x_axis(_load_axis(s))
     if s.is_open:
         chart.set_y_axis(_value_axis("ms per output token", num_format="#,##0"))
@@ -271,4 +271,6 @@ def _tornado(book: Any, s: Subject, sheet: Sheet, rows: list[int]) -> Any:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 44 else name[:43] + "…"
+    shown = name if len(name) <= 44 else name[:43] + "…"
+    # XlsxWriter takes a title such as chat!H100 for a reference to a cell; the mark is not seen.
+    return shown.replace("!", "!\u200b")

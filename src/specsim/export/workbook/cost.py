@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from specsim.export.workbook.fields import Fields
 from specsim.export.workbook.fleet import Rows, arms_of
 from specsim.export.workbook.formulas import Formula, either, if_
+from specsim.export.workbook.inputs import if_ok
 from specsim.export.workbook.sheets import Cell, Column, Sheet
 from specsim.export.workbook.subjects import Subject
 from specsim.schema.traffic import HOURS_PER_MONTH
@@ -46,7 +47,7 @@ def cost(found: Sequence[Subject], made: Fields, sized: Rows) -> Rows:
     sheet = Sheet(
         "Cost",
         "What the fleet costs a month, whatever comes: GPUs are paid around the clock. Blank where "
-        "the price of a GPU is not known.",
+        "the price of a GPU is not known, or where there is no fleet (sheet Fleet, column note).",
         _COST,
         frozen_columns=2,
     )
@@ -102,7 +103,7 @@ def _costs(
         payback = if_(delta < 0, once / (0 - delta), "never")
         formulas |= {
             "delta_vs_off_usd": if_(none, "", month - off),
-            "delta_pct": if_(none, "", 100 * (month - off) / off),
+            "delta_pct": if_(none, "", if_(off > 0, 100 * (month - off) / off, "")),
             "drafter_training_usd_one_off": made(s, "drafter_training_usd"),
             "payback_months": if_(delta.is_blank(), "", payback),
         }
@@ -110,5 +111,5 @@ def _costs(
         "scenario_id": Cell(s.id, "text"),
         "arm": Cell(arm, "text"),
         "label": Cell(f"{s.id} {arm}", "text"),
-        **{name: Cell(formula, "formula") for name, formula in formulas.items()},
+        **{name: Cell(if_ok(made, s, f), "formula") for name, f in formulas.items()},
     }

@@ -19,6 +19,7 @@ from specsim.export.workbook.formulas import (
     if_,
     least,
 )
+from specsim.export.workbook.inputs import if_ok
 from specsim.export.workbook.sheets import Cell, Column, Sheet
 from specsim.export.workbook.speculation import Speculation, point
 from specsim.export.workbook.subjects import Subject
@@ -29,7 +30,7 @@ from specsim.units import HOUR_S, MTOK
 NAME = "Crossover"
 _COLUMNS = (
     Column("scenario_id", "column of the sheet Inputs", width=11),
-    Column("load", "of the sheet Inputs", "load"),
+    Column("load", "that is looked at: of the sheet Inputs", "load"),
     Column("load_unit", "what loads count", width=16),
     Column("decision_at_load", "on, off or neutral (0.95 to 1.05) at this load", width=15),
     Column("speedup_at_load", "on / off at this load", "ratio", 15),
@@ -37,8 +38,9 @@ _COLUMNS = (
     Column("speedup_high", "90th percentile", "ratio"),
     Column("state", "over all loads: always, never or crosses", width=10),
     Column("crossover_load", "load at which the gain first turns into a loss", "load", 14),
-    Column("crossover_low", "10th percentile; blank: below all loads", "load", 13),
-    Column("crossover_high", "90th percentile; blank: above all loads", "load", 13),
+    Column("crossover_low", "10th percentile, as exported; blank: outside the loads, or "
+           "acceptance was changed", "load", 13),
+    Column("crossover_high", "90th percentile, likewise", "load", 13),
     Column("crossover_out_tok_s", "output tokens per second there", "tok_s", 18),
     Column("acceptance_length", "of the sheet Inputs, tokens per step", "three", 16),
     Column("break_even_AL", "acceptance length at which on = off at this load; blank: none",
@@ -101,10 +103,12 @@ def crossover(
             cells |= _turn(s, sheet, row, swept.off[s.id], on)
             cells |= _even(s, sheet, row, swept.off[s.id], on)
             cells["acceptance_length"] = Cell(speculation.length(s), "formula")
+            cells |= _band_of_crossover(s, made, sheet, row)
+        cells = {name: _if_ok(made, s, name, cell) for name, cell in cells.items()}
         sheet.add(
             {
                 "scenario_id": Cell(s.id, "text"),
-                "load": Cell(made(s, "load"), "formula"),
+                "load": Cell(made(s, "load_used"), "formula"),
                 "load_unit": Cell(s.load_unit, "text"),
                 "range_check": Cell(made(s, "range_check"), "formula"),
                 "verdict": Cell(s.prediction.verdict.decision),
@@ -114,6 +118,30 @@ def crossover(
             }
         )
     return result
+
+
+_ALWAYS = ("row_off", "row_on", "weight_off", "weight_on", "marker_load", "marker_off")
+"""What charts and other cells read: within the tables whatever was typed."""
+
+
+def _if_ok(made: Fields, s: Subject, name: str, cell: Cell | None) -> Cell | None:
+    """Return a cell that is blank while an input is out of its bounds."""
+    if cell is None or name in _ALWAYS or not isinstance(cell.content, Formula):
+        return cell
+    return Cell(if_ok(made, s, cell.content), cell.kind, cell.digits)
+
+
+def _band_of_crossover(s: Subject, made: Fields, sheet: Sheet, row: int) -> dict[str, Cell | None]:
+    """Return the band of the crossover, which holds for the acceptance that was exported."""
+    base = s.prediction.crossover
+    if base is None or s.on is None:
+        return {}
+    exported = made(s, "acceptance_length").equals(float(s.on.lengths[s.on.base]))
+    return {
+        f"crossover_{name}": Cell(if_(exported, value, ""), "formula")
+        for name, value in (("low", base.low), ("high", base.high))
+        if value is not None
+    }
 
 
 def key_of(s: Subject) -> str:
@@ -130,7 +158,7 @@ def _at_load(
     s: Subject, made: Fields, sheet: Sheet, row: int, block: Block, arm: str
 ) -> dict[str, Cell | None]:
     """Read one arm at the load, between two rows of its block."""
-    load = made(s, "load")
+    load = made(s, "load_used")
     loads = block.column(key_of(s))
     place, weight = sheet.ref(row, f"row_{arm}"), sheet.ref(row, f"weight_{arm}")
 
@@ -203,7 +231,6 @@ def _turn(s: Subject, sheet: Sheet, row: int, off: Block, on: Block) -> dict[str
     state = if_(
         load.is_blank(), if_(greatest(ratios) > 1, "always", "never"), "crosses"
     )  # fmt: skip
-    base = s.prediction.crossover
     shown = sheet.ref(row, "marker_load")
     beside = off.place(off.column(key_of(s)), shown)
     x0, x1 = at(off.column(key_of(s)), beside), at(off.column(key_of(s)), beside + 1)
@@ -218,8 +245,6 @@ def _turn(s: Subject, sheet: Sheet, row: int, off: Block, on: Block) -> dict[str
         "crossover_out_tok_s": Cell(if_(load.is_blank(), "", there), "formula"),
         "marker_load": Cell(if_(load.is_blank(), sheet.ref(row, "load"), load), "formula"),
         "marker_off": Cell(drawn, "formula"),
-        "crossover_low": None if base is None or base.low is None else Cell(base.low),
-        "crossover_high": None if base is None or base.high is None else Cell(base.high),
     }
 
 

@@ -20,6 +20,7 @@ from specsim.export.workbook.formulas import (
     round_up,
     smaller,
 )
+from specsim.export.workbook.inputs import if_ok
 from specsim.export.workbook.sheets import Cell, Column, Sheet
 from specsim.export.workbook.speculation import Speculation, place_and_weight
 from specsim.export.workbook.subjects import Subject
@@ -120,6 +121,7 @@ _FLEET = (
     Column("qps_per_replica", "at the peak", "three", 15),
     Column("speedup_at_peak", "time per token off / on at that rate; blank: not read", "ratio", 15),
     Column("limited_by", "what forbids more load, as exported", width=22),
+    Column("note", "why there is no fleet", width=30),
     Column("range_check", "of the sheet Inputs", width=30),
     Column("place", "row of the sheet Capacity, of the on arm", "count", folded=True),
     Column("weight", "how far to the next", "exact", folded=True),
@@ -229,16 +231,24 @@ def _sized(s: Subject, made: Fields, sheet: Sheet, row: int) -> dict[str, Cell |
     if watts is not None:
         formulas["power_kw"] = gpus * (watts / _WATT_PER_KW)
     # Where no rate keeps the promise there is no fleet.
-    guarded = {name: if_(rate > 0, formula, "") for name, formula in formulas.items()}
+    guarded = {
+        name: if_ok(made, s, if_(rate > 0, formula, "")) for name, formula in formulas.items()
+    }
     inputs = {
         "target_util_pct": made(s, "target_utilization_pct"),
         "peak_qps": made(s, "peak_qps"),
         "redundancy": made(s, "spares"),
     }
     cells: dict[str, Cell | None] = {
-        name: Cell(formula, "formula") for name, formula in {**inputs, **guarded}.items()
+        name: Cell(formula, "formula")
+        for name, formula in {
+            **{n: if_ok(made, s, f) for n, f in inputs.items()},
+            **guarded,
+        }.items()
     }
     cells["gpus_per_replica"] = Cell(float(s.deployment.n_gpus), "fixed")
+    none = "no rate keeps the promise of the sheet SLO: there is no fleet"
+    cells["note"] = Cell(if_(rate > 0, "", none), "formula")
     return cells
 
 

@@ -92,6 +92,12 @@ class Formula:
         b = constant(other)
         return Formula(f"({self.text}={b.text})", lambda: self.value == b.value)
 
+    def is_number(self) -> Formula:
+        """Return whether the cell holds a number, and no text or nothing."""
+        return Formula(
+            f"ISNUMBER({self.text})", lambda: not isinstance(self.value, str | bool)
+        )  # fmt: skip
+
     def is_blank(self) -> Formula:
         """Return whether the cell is empty or holds an empty text."""
         return self.equals("")
@@ -148,6 +154,11 @@ def both(*conditions: Formula) -> Formula:
 def either(*conditions: Formula) -> Formula:
     """Return whether any holds."""
     return Formula(f"OR({_joined(conditions)})", lambda: any(bool(c.value) for c in conditions))
+
+
+def not_(condition: Formula) -> Formula:
+    """Return whether a condition does not hold."""
+    return Formula(f"NOT({condition.text})", lambda: not condition.value)
 
 
 def smaller(*values: Operand) -> Formula:

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 
+from specsim.analysis.plan.fleet import GPUS_PER_SERVER
 from specsim.export.workbook.fields import Field, Fields, fields_sheet
-from specsim.export.workbook.formulas import Formula, either, if_
+from specsim.export.workbook.formulas import (
+    Formula,
+    Operand,
+    both,
+    either,
+    if_,
+    larger,
+    not_,
+    smaller,
+)
 from specsim.export.workbook.sheets import Allowed, Cell, Kind
 from specsim.export.workbook.subjects import Subject
-from specsim.schema.scenario import Workload
+from specsim.schema.prices import LEAST_USD, MOST_USD
+from specsim.schema.scenario import LEAST_RATE, Workload
 from specsim.schema.traffic import Traffic
 from specsim.units import HOUR_S
 
@@ -20,6 +32,8 @@ _TINY = 1e-6
 _HUGE = 1e15
 _PERCENT = Allowed(0.0, 100.0)
 _USD = Allowed(0.0, 1e9)
+_OPTIONAL = ("gpu_hour_usd", "api_usd_per_mtok_output", "active_users")
+"""Inputs that may be blank."""
 
 
 def inputs(found: Sequence[Subject]) -> Fields:
@@ -31,7 +45,9 @@ def inputs(found: Sequence[Subject]) -> Fields:
         "again.",
         found,
     )
-    made.add((*_typed(), *_fixed()), found)
+    typed = _typed()
+    made.add((*typed, *_fixed()), found)
+    made.add((_check(made, typed),), found)
     made.add(_computed(made), found)
     return made
 
@@ -50,7 +66,7 @@ def _typed() -> tuple[Field, ...]:
         return Field(field, unit, text, cell)
 
     return (
-        Field("name", "", "of the scenario", lambda s: Cell(s.name, "input")),
+        Field("name", "", "of the scenario, for your records", lambda s: Cell(s.name, "input")),
         Field("owner_team", "", "for your records: nothing is computed from it", _blank_text),
         Field("notes", "", "for your records: nothing is computed from it", _blank_text),
         traffic("requests_per_month", "requests", _requests_per_month,
@@ -60,7 +76,8 @@ def _typed() -> tuple[Field, ...]:
         traffic("days_per_month", "days", lambda t: t.days_per_month),
         traffic("growth_pct", "% a year", lambda t: t.growth_pct),
         traffic("growth_years", "years", lambda t: t.growth_years),
-        Field("target_utilization_pct", "%", _described("target_utilization"),
+        Field("target_utilization_pct", "%", "share of the rate at the SLO that a replica gets at "
+               "the peak: 70 for interactive, 85 for internal, 95 for batch traffic",
                _target_utilization),
         traffic("spares", "replicas", lambda t: float(t.spares)),
         Field("load", "see load_unit", "of one replica: the load that the sheet Crossover looks at",
@@ -81,7 +98,7 @@ def _typed() -> tuple[Field, ...]:
         Field("active_users", "users", "that the requests come from; blank: no cost per user",
                lambda s: Cell(None, "input", allowed=Allowed(_TINY, _HUGE))),
         Field("gpus_per_server", "GPUs", "in one server",
-               lambda s: Cell(float(s.gpus_per_server), "input", allowed=Allowed(1, 1024, True))),
+               _gpus_per_server),
     )  # fmt: skip
 
 
@@ -120,47 +137,93 @@ def _computed(made: Fields) -> tuple[Field, ...]:
 
     def avg(s: Subject) -> Cell:
         hours = made(s, "days_per_month") * made(s, "hours_per_day")
-        return Cell(made(s, "requests_per_month") * grown(s) / (hours * HOUR_S), "formula", "three")
+        rate = made(s, "requests_per_month") * grown(s) / (hours * HOUR_S)
+        return Cell(if_ok(made, s, rate), "formula", "three")
 
     def peak(s: Subject) -> Cell:
-        return Cell(made(s, "avg_qps") * made(s, "peak_to_avg"), "formula", "three")
+        rate = made(s, "avg_qps") * made(s, "peak_to_avg")
+        return Cell(if_ok(made, s, rate), "formula", "three")
 
     def month(s: Subject) -> Cell:
-        return Cell(made(s, "requests_per_month") * grown(s), "formula", "count")
+        requests = made(s, "requests_per_month") * grown(s)
+        return Cell(if_ok(made, s, requests), "formula", "count")
 
     def draft_rate(s: Subject) -> Cell | None:
         if s.on is None or s.deployment.acceptance is None:
             return None
         model = s.deployment.acceptance
         drafted = model.proposal_rate * model.drafted_tokens()
-        return Cell((made(s, "acceptance_length") - 1) / drafted, "formula", "ratio")
+        rate = (made(s, "acceptance_length_used") - 1) / drafted
+        return Cell(if_ok(made, s, rate), "formula", "ratio")
 
     def price(s: Subject) -> Cell:
         paid = made(s, "gpu_hour_usd") * (1 - made(s, "commit_discount_pct") / 100)
-        return Cell(if_(made(s, "gpu_hour_usd").is_blank(), "", paid), "formula", "usd")
+        unknown = made(s, "gpu_hour_usd").is_blank()
+        return Cell(if_ok(made, s, if_(unknown, "", paid)), "formula", "usd")
 
-    def check(s: Subject) -> Cell:
-        load, low, high = (made(s, f) for f in ("load", "load_low", "load_high"))
-        outside = if_(
-            either(load < low, load > high),
-            "load is outside the sweep: specsim export again with it", "ok",
-        )  # fmt: skip
-        if s.on is None:
-            return Cell(outside, "formula")
-        length, top = made(s, "acceptance_length"), made(s, "acceptance_length_high")
-        impossible = "acceptance_length is impossible: 1 to acceptance_length_high"
-        return Cell(if_(either(length < 1, length > top), impossible, outside), "formula")
+    def used(
+        field: str, low: Callable[[Subject], Operand], high: str
+    ) -> Callable[[Subject], Cell | None]:
+        """Return what the tables are read at: never outside them."""
+
+        def cell(s: Subject) -> Cell | None:
+            if field == "acceptance_length" and s.on is None:
+                return None
+            value = made(s, field)
+            within = larger(low(s), smaller(value, made(s, high)))
+            return Cell(if_(value.is_number(), within, low(s)), "formula", "exact")
+
+        return cell
 
     return (
+        Field("acceptance_length_used", "tokens/step", "what the tables are read at: within them",
+              used("acceptance_length", lambda s: 1.0, "acceptance_length_high")),
+        Field("load_used", "see load_unit", "what the tables are read at: within them",
+              used("load", lambda s: made(s, "load_low"), "load_high")),
         Field("monthly_requests", "requests", "of a month, grown", month),
         Field("avg_qps", "requests/s", "average in the hours of operation, grown", avg),
         Field("peak_qps", "requests/s", "at the peak, grown", peak),
         Field("draft_acceptance_rate", "", "accepted / drafted at this acceptance length, as vLLM "
                "prints it", draft_rate),
         Field("gpu_hour_paid_usd", "USD/GPU/h", "price after the discount", price),
-        Field("range_check", "", "whether load and acceptance length are within what the tables "
-               "cover", check),
     )  # fmt: skip
+
+
+def if_ok(made: Fields, s: Subject, formula: Operand) -> Formula:
+    """Return a formula that is blank while an input is out of its bounds."""
+    return if_(made(s, "range_check").equals("ok"), formula, "")
+
+
+def _check(made: Fields, typed: Sequence[Field]) -> Field:
+    """Return the row that says which input is out of its bounds."""
+
+    def cell(s: Subject) -> Cell:
+        said: Formula | str = "ok"
+        for field in reversed(typed):
+            known = field.cell(s)
+            if known is not None and known.allowed is not None:
+                bad = _bad(made(s, field.id), known.allowed, optional=field.id in _OPTIONAL)
+                said = if_(bad, _complaint(s, field.id, known.allowed), said)
+        return Cell(said, "formula")
+
+    return Field(
+        "range_check", "", "ok, or which input is outside its bounds: what follows is blank then",
+        cell,
+    )  # fmt: skip
+
+
+def _bad(value: Formula, allowed: Allowed, *, optional: bool) -> Formula:
+    outside = either(not_(value.is_number()), value < allowed.low, value > allowed.high)
+    return both(not_(value.is_blank()), outside) if optional else outside
+
+
+def _complaint(s: Subject, field: str, allowed: Allowed) -> str:
+    text = f"{field}: expected {allowed.low:.6g} to {allowed.high:.6g}"
+    if field != "load":
+        return text
+    if s.is_open:
+        return f"{text}; a replica serves no more"
+    return f"{text}; specsim export again with another load"
 
 
 def _described(field: str) -> str:
@@ -214,16 +277,16 @@ def _target_utilization(s: Subject) -> Cell:
 
 
 def _load_range(s: Subject) -> tuple[float, float]:
-    tables = [s.off] if s.on is None else [s.off, s.on]
     if not s.is_open:
         return float(s.off.loads[0]), float(s.off.loads[-1])
-    rates = [t.loads / t.slot_s[t.base] for t in tables]
-    return float(max(r.min() for r in rates)), float(max(r.max() for r in rates))
+    tables = [s.off] if s.on is None else [s.off, s.on]
+    # A replica that is all but idle serves all low rates alike.
+    return LEAST_RATE, max(float(np.max(t.loads / t.slot_s[t.base])) for t in tables)
 
 
 def _load(s: Subject) -> Cell:
     low, high = _load_range(s)
-    return Cell(s.load, "input", allowed=Allowed(low, high, whole=not s.is_open))
+    return Cell(s.load, "assumption", allowed=Allowed(low, high, whole=not s.is_open))
 
 
 def _acceptance(s: Subject) -> Cell | None:
@@ -235,4 +298,11 @@ def _acceptance(s: Subject) -> Cell | None:
 
 def _gpu_price(s: Subject) -> Cell:
     usd = None if s.price is None else s.price.usd_per_gpu_hour
-    return Cell(usd, "input" if usd is None else "assumption", "usd", allowed=Allowed(_TINY, 1e6))
+    kind: Kind = "input" if usd is None or s.price_given else "assumption"
+    return Cell(usd, kind, "usd", allowed=Allowed(LEAST_USD, MOST_USD))
+
+
+def _gpus_per_server(s: Subject) -> Cell:
+    kind: Kind = "assumption" if s.gpus_per_server is None else "input"
+    number = float(s.gpus_per_server or GPUS_PER_SERVER)
+    return Cell(number, kind, allowed=Allowed(1, 10_000, True))

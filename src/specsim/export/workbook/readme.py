@@ -14,6 +14,8 @@ from specsim.export.workbook.sheets import Cell, Column, Kind, Sheet
 from specsim.export.workbook.subjects import Subject
 
 NAME = "README"
+_NAME = 80
+"""Characters of a name that are shown."""
 STATED_TOLERANCE = 0.01
 """What reading between the rows and the acceptance lengths of the tables may cost."""
 
@@ -38,7 +40,7 @@ def _lines(
     for s in found:
         yield f"scenario {s.id}", _described(s), "text"
         verdict = s.prediction.verdict
-        yield f"verdict {s.id}", f"{verdict.decision}: {verdict.reason}", "output"
+        yield f"verdict {s.id}", f"as exported: {verdict.decision}; {verdict.reason}", "output"
     yield "how to use it", (
         "Change the blue and amber cells of the sheet Inputs: price, utilisation, peak factor, "
         "growth, spares, requests per month, load, acceptance length. Every other sheet follows, "
@@ -76,7 +78,7 @@ def _lines(
 def _described(s: Subject) -> str:
     d = s.deployment
     words = [
-        s.name, d.model.id, d.weight_dtype, f"{d.n_gpus} x {d.hardware.identity.id}",
+        s.name[:_NAME], d.model.id, d.weight_dtype, f"{d.n_gpus} x {d.hardware.identity.id}",
         f"{d.scenario.engine.name} {d.engine.version}",
     ]  # fmt: skip
     if s.on is not None:

@@ -28,7 +28,7 @@ class Speculation:
 
     def length(self, s: Subject) -> Formula:
         """Refer to the acceptance length of the inputs."""
-        return self.inputs(s, "acceptance_length")
+        return self.inputs(s, "acceptance_length_used")
 
     def lengths(self, s: Subject) -> Range:
         """Refer to the acceptance lengths that the model was run at."""
@@ -183,7 +183,7 @@ def _acceptance(made: Speculation) -> tuple[Field, ...]:
                   "it are accepted, as given", position(i))
             for i in range(_POSITIONS)
         ),
-        Field("accept_len_AL", "tokens/step", "acceptance length of the sheet Inputs", shown),
+        Field("accept_len_AL", "tokens/step", "acceptance length that sheets are read at", shown),
         Field("accept_source", "", "where the acceptance that was given comes from", source),
     )  # fmt: skip
 

@@ -12,22 +12,21 @@ import numpy.typing as npt
 from specsim.analysis.curves import Pair, pair
 from specsim.analysis.overlay import Overlay
 from specsim.analysis.plan.capacity import Capacity, capacities
-from specsim.analysis.plan.fleet import GPUS_PER_SERVER
 from specsim.analysis.plan.plan import EVERY_DEVICE, NUM_REQUESTS
 from specsim.analysis.predict import predict
 from specsim.analysis.prepare import SEED, prepared
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.sensitivity import sensitivity
-from specsim.analysis.slots import SlotTable, baseline_table, slot_tables
+from specsim.analysis.slots import SlotTable, baseline_table, slot_tables, told_apart
 from specsim.schema.calibration import Calibration
 from specsim.schema.evidence import Evidence
 from specsim.schema.measurement import Measurements
 from specsim.schema.plan import Plan, PricePaid
 from specsim.schema.results import Prediction
-from specsim.schema.scenario import Load, Scenario
+from specsim.schema.scenario import LEAST_RATE, Load, Scenario
 from specsim.schema.sensitivity import Sensitivity
 from specsim.schema.slo import Slo
-from specsim.schema.traffic import Traffic
+from specsim.schema.traffic import PEAK_TO_AVG, Traffic
 from specsim.validation.evidence import evidence
 
 Array = npt.NDArray[np.float64]
@@ -46,7 +45,8 @@ class Asked:
     """None: what a replica of the scenario serves, as an example to be replaced."""
     slo: Slo = field(default_factory=Slo)
     prices: Mapping[str, PricePaid] | None = None
-    gpus_per_server: int = GPUS_PER_SERVER
+    gpus_per_server: int | None = None
+    """None: not known, so what is usual is assumed."""
     num_requests: int = NUM_REQUESTS
     seed: int = SEED
     search: tuple[Path, ...] = ()
@@ -75,7 +75,8 @@ class Subject:
     traffic_given: bool
     slo: Slo
     price: PricePaid | None
-    gpus_per_server: int
+    price_given: bool
+    gpus_per_server: int | None
     sensitivities: tuple[Sensitivity, ...]
     evidence: tuple[Evidence, ...]
 
@@ -114,7 +115,7 @@ def _subject(label: str, name: str, scenario: Scenario, asked: Asked) -> Subject
     load = float(loads[loads.size // 2])
     reading = np.interp(load, off.loads, off.batch / off.slot_s[0])
     rate = load if deployment.scenario.load.request_rate is not None else float(reading)
-    traffic = asked.traffic or Traffic(peak_qps=rate)
+    traffic = asked.traffic or Traffic(peak_qps=max(rate, LEAST_RATE * 2.0 * PEAK_TO_AVG))
     found = capacities(
         deployment, laid, asked.slo, lengths=_capacity_lengths(on, asked.slo),
         given=None if on is None else float(on.lengths[on.base]),
@@ -137,10 +138,12 @@ def _subject(label: str, name: str, scenario: Scenario, asked: Asked) -> Subject
         traffic_given=asked.traffic is not None,
         slo=asked.slo,
         price=price,
+        price_given=bool(asked.prices) and price in (asked.prices or {}).values(),
         gpus_per_server=asked.gpus_per_server,
         sensitivities=sensitivity(
             scenario, traffic=traffic, load=load,
-            capacity_qps=(found[0].request_rate, given.request_rate),
+            # Where no rate keeps the promise there is no fleet to move.
+            capacity_qps=(found[0].request_rate or None, given.request_rate or None),
             usd_per_gpu_hour=None if price is None else price.usd_per_gpu_hour,
             search=asked.search, calibration=asked.calibration,
         ),
@@ -182,7 +185,7 @@ def _capacity_lengths(on: SlotTable | None, slo: Slo) -> tuple[float, ...]:
     n = _CLOSED_FORM_LENGTHS if slo.is_empty() else _LOAD_TESTED_LENGTHS
     top, given = float(on.lengths[-1]), float(on.lengths[on.base])
     spaced = [1.0 / (1.0 - share * (1.0 - 1.0 / top)) for share in np.linspace(0.0, 1.0, n)]
-    return tuple(sorted({1.0, *spaced[1:-1], given, top}))
+    return told_apart((1.0, *spaced[1:-1], top), given)
 
 
 def _price(deployment: Deployment, prices: Mapping[str, PricePaid]) -> PricePaid | None:

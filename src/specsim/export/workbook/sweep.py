@@ -102,6 +102,8 @@ def columns(most_lengths: int) -> tuple[Column, ...]:
                12),
         Column("gains_from", "load at which a loss turns into a gain, if before this row", "load",
                12),
+        # A cell of its own: a formula that repeats it would be longer than Excel takes.
+        Column("even_slot_ms", "slot_ms at which on = off", "ms", 14, folded=True),
         *(
             Column(f"{name}_{i}", f"{name} at acceptance length {i} of the sheet Speculation", "ms",
                    11, folded=True)
@@ -252,7 +254,10 @@ def _against_off(
         even = sheet.ref(there, "slot_ms") * this("batch") / sheet.ref(there, "batch")
     cells: dict[str, Cell | None] = {
         "ratio_vs_off": Cell(ratio, "formula"),
-        "break_even_al": Cell(_break_even(sheet, row, even, s, speculation), "formula"),
+        "even_slot_ms": Cell(even, "formula"),
+        "break_even_al": Cell(
+            _break_even(sheet, row, this("even_slot_ms"), s, speculation), "formula"
+        ),
     }
     if band is not None:
         here = this("ratio_vs_off")

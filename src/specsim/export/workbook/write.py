@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import xlsxwriter
 
@@ -35,14 +34,14 @@ Draw = Callable[[Any], None]
 
 
 def write_xlsx(
-    path: Path, sheets: Sequence[Sheet], *, title: str, created: Any, draw: Draw, after: str
+    file: BinaryIO, sheets: Sequence[Sheet], *, title: str, created: Any, draw: Draw, after: str
 ) -> None:
     """Write sheets in order, and what `draw` adds behind the sheet named `after`.
 
     Texts are written as texts whatever they begin with, so that none becomes a formula or a link.
     """
     book = xlsxwriter.Workbook(
-        str(path),
+        file,
         {
             "in_memory": True,
             "strings_to_formulas": False,

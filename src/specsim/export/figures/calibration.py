@@ -1,0 +1,336 @@
+"""Measured runs over the model's curves, what a fit makes of them, and the factors it found."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, cast
+
+from specsim.analysis.overlay import with_counted_acceptance
+from specsim.calibration.acceptance import counted_acceptance
+from specsim.export.figures.look import (
+    HEIGHT,
+    LOAD,
+    OFF,
+    ON,
+    TURN,
+    Rows,
+    altair,
+    dataset,
+    load_axis,
+    with_data,
+)
+from specsim.schema.calibration import CalibrationReport, FitRow, ParameterReport
+from specsim.schema.measurement import Measurement
+from specsim.schema.results import Prediction
+from specsim.schema.scenario import Load, Scenario
+
+Metric = Literal["tpot_ms", "output_tok_s"]
+TITLES: dict[Metric, str] = {
+    "tpot_ms": "time per output token [ms]",
+    "output_tok_s": "output tokens/s of a replica",
+}
+_COLOURS = (ON, TURN, LOAD, "#cc79a7", "#009e73", "#56b4e9")
+"""Of runs with speculation, by k."""
+_LADDER = tuple(2.0**i for i in range(11))
+_FACTORS = (0.1, 10.0)
+"""Ends of the axis of factors: what lies beyond stands on the edge."""
+
+
+def load_of(row: Measurement) -> tuple[float, bool] | None:
+    """Return the load of a run and whether it is a request rate; None where it has none."""
+    if row.request_rate and row.request_rate > 0:
+        return row.request_rate, True
+    return None if row.concurrency is None else (row.concurrency, False)
+
+
+def series_of(k: int) -> str:
+    """Return what the runs of one k are called in charts: `off` is k = 0."""
+    return f"on, k = {k}" if k else "off"
+
+
+def read_rows(rows: Iterable[Measurement]) -> Rows:
+    """Return a record per row that was read: of runs, and of what logs and metrics lend them."""
+    found: Rows = []
+    for row in rows:
+        load = load_of(row)
+        acceptance = row.acceptance
+        found.append(
+            {
+                "file": row.source,
+                "read as": row.format,
+                "speculation": row.arm,
+                "said by": row.arm_from,
+                "k": row.num_speculative_tokens,
+                "load": None if load is None else load[0],
+                "load is": "" if load is None else "requests/s" if load[1] else "in flight",
+                "input_tokens": row.input_tokens,
+                "output_tokens": row.output_tokens,
+                "tpot_ms": None if row.tpot_ms is None else row.tpot_ms.mean,
+                "ttft_ms": None if row.ttft_ms is None else row.ttft_ms.mean,
+                "output_tok_s": row.output_tok_s,
+                "tokens per step": None if acceptance is None else acceptance.acceptance_length,
+                "to know": "; ".join(row.warnings),
+            }
+        )
+    return found
+
+
+def as_measured(scenario: Scenario, rows: Sequence[Measurement]) -> Scenario:
+    """Return a scenario with the loads, lengths and acceptance of runs where they say them.
+
+    Where runs are at request rates and at concurrencies, the commoner kind counts.
+    """
+    runs = [(row, load) for row in rows if (load := load_of(row)) is not None]
+    if not runs:
+        return scenario
+    is_open = sum(load[1] for _, load in runs) * 2 > len(runs)
+    loads = {load[0] for _, load in runs if load[1] == is_open}
+    if not is_open:
+        loads |= {x for x in _LADDER if min(loads) <= x <= max(loads)}
+    ordered = tuple(sorted(loads))
+    ladder = Load(request_rate=ordered) if is_open else Load(concurrency=ordered)
+    lengths = {
+        name: statistics.median(stated)
+        for name in ("input_tokens", "output_tokens")
+        if (stated := [v for row, _ in runs if (v := getattr(row, name))])
+    }
+    workload = scenario.workload.model_copy(update=lengths)
+    changed = scenario.model_copy(update={"load": ladder, "workload": workload})
+    return with_runs_acceptance(changed, rows)
+
+
+def with_runs_acceptance(scenario: Scenario, rows: Sequence[Measurement]) -> Scenario:
+    """Return a scenario with the acceptance that runs counted in place of its own."""
+    counted = counted_acceptance(rows, method=scenario.speculation.method)
+    return with_counted_acceptance(without_acceptance(scenario, rows), counted)[0]
+
+
+def without_acceptance(scenario: Scenario, rows: Sequence[Measurement]) -> Scenario:
+    """Return a scenario that leaves its acceptance to runs, where they counted it."""
+    if scenario.speculation.method == "none":
+        return scenario
+    if not counted_acceptance(rows, method=scenario.speculation.method):
+        return scenario
+    speculation = scenario.speculation.model_copy(update={"acceptance": None})
+    return scenario.model_copy(update={"speculation": speculation})
+
+
+def measured_rows(prediction: Prediction, rows: Sequence[Measurement], metric: Metric) -> Rows:
+    """Return a record per run, and per load of the prediction: measured, or predicted."""
+    is_open = prediction.points[0].request_rate is not None
+    predicted_k = int(prediction.scenario["speculation"].get("num_speculative_tokens") or 0)
+    found: Rows = []
+    for row in rows:
+        load = load_of(row)
+        value = row.output_tok_s
+        if metric == "tpot_ms":
+            value = None if row.tpot_ms is None else row.tpot_ms.mean
+        if load is None or load[1] != is_open or value is None or row.arm == "unknown":
+            continue
+        k = (row.num_speculative_tokens or predicted_k) if row.arm == "on" else 0
+        found.append({"what": "measured", "load": load[0], "run": series_of(k),
+                      "value": value, "file": row.source})  # fmt: skip
+    for p in prediction.points:
+        at = p.concurrency if p.request_rate is None else p.request_rate
+        for arm, service in ((0, p.baseline), (predicted_k, p.speculative)):
+            if service is not None and (value := getattr(service, metric)) is not None:
+                found.append({"what": "predicted", "load": at, "run": series_of(arm),
+                              "value": value, "file": ""})  # fmt: skip
+    return found
+
+
+def measured(prediction: Prediction, rows: Sequence[Measurement], metric: Metric) -> dict[str, Any]:
+    """Draw runs as dots over the curves that are predicted for their loads."""
+    return _runs_chart(
+        measured_rows(prediction, rows, metric),
+        TITLES[metric],
+        is_open=prediction.points[0].request_rate is not None,
+    )
+
+
+def fit_records(report: CalibrationReport, metric: Metric) -> Rows:
+    """Return a record per run of a fit, and of those held out: measured, fitted and its band."""
+    fields = ("tpot_ms", "fit_tpot_ms", "fit_tpot_low_ms", "fit_tpot_high_ms")
+    if metric == "output_tok_s":
+        fields = ("output_tok_s", "fit_output_tok_s", "fit_output_tok_s_low",
+                  "fit_output_tok_s_high")  # fmt: skip
+    held = () if report.held_out is None else report.held_out.rows
+    return [
+        record
+        for rows, what in ((report.rows, "measured"), (held, "held out"))
+        for row in rows
+        if (record := _fit_record(row, fields, what)) is not None
+    ]
+
+
+def _fit_record(row: FitRow, fields: tuple[str, ...], what: str) -> dict[str, Any] | None:
+    value, fit, low, high = (getattr(row, name) for name in fields)
+    if value is None or fit is None:
+        return None
+    return {"what": what, "load": row.load, "run": series_of(row.num_speculative_tokens),
+            "value": value, "fitted": fit, "low": low, "high": high,
+            "slower %": row.residual_pct, "left out, slower %": row.left_out_pct,
+            "weight": row.weight, "file": row.source}  # fmt: skip
+
+
+def fitted(report: CalibrationReport, metric: Metric) -> dict[str, Any]:
+    """Draw runs as dots over the fit's curves and 80 % bands; those held out are hollow."""
+    records = fit_records(report, metric)
+    curves: Rows = []
+    for run, load in sorted({(r["run"], r["load"]) for r in records}):
+        same = [r for r in records if (r["run"], r["load"]) == (run, load)]
+        # Runs of one load differ a little in what they held: the curve goes through their middle.
+        curve = {"what": "predicted", "run": run, "load": load, "file": "",
+                 "value": statistics.mean(r["fitted"] for r in same)}  # fmt: skip
+        if all(r["low"] is not None and r["high"] is not None for r in same):
+            curve |= {"low": statistics.mean(r["low"] for r in same),
+                      "high": statistics.mean(r["high"] for r in same)}  # fmt: skip
+        curves.append(curve)
+    open_loads = {r.request_rate for r in report.calibration.runs if r.request_rate is not None}
+    return _runs_chart([*records, *curves], TITLES[metric], is_open=bool(open_loads))
+
+
+def _runs_chart(records: Rows, title: str, *, is_open: bool) -> dict[str, Any]:
+    lines = [r for r in records if r["what"] == "predicted"]
+    ends = [
+        max((r for r in lines if r["run"] == run), key=lambda r: cast(float, r["load"]))
+        for run in sorted({r["run"] for r in lines})
+    ]
+    form = _runs_form(title, tuple(_ordered(records)), is_open=is_open)
+    return with_data(
+        form,
+        {
+            "lines": lines,
+            "bands": [r for r in lines if r.get("low") is not None],
+            "dots": [r for r in records if r["what"] == "measured"],
+            "held": [r for r in records if r["what"] == "held out"],
+            "ends": ends,
+        },
+    )
+
+
+def _ordered(records: Rows) -> list[str]:
+    return sorted({r["run"] for r in records}, key=lambda run: (run != "off", len(run), run))
+
+
+@functools.cache
+def _runs_form(title: str, runs: tuple[str, ...], *, is_open: bool) -> dict[str, Any]:
+    alt = altair()
+    on = [run for run in runs if run != "off"]
+    colours = {"off": OFF} | {run: _COLOURS[i % len(_COLOURS)] for i, run in enumerate(on)}
+    colour = alt.Color(
+        "run:N", legend=None, scale=alt.Scale(domain=list(runs), range=[colours[r] for r in runs])
+    )
+    x = load_axis(alt, is_open=is_open)
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False))
+    tooltip = [
+        alt.Tooltip("what:N", title="point"), alt.Tooltip("run:N", title="speculation"),
+        alt.Tooltip("load:Q"), alt.Tooltip("value:Q", title=title, format=",.4g"),
+        alt.Tooltip("file:N"),
+    ]  # fmt: skip
+    dots = alt.Chart(dataset(alt, "dots")).mark_point(filled=True, size=65, opacity=0.9)
+    held = alt.Chart(dataset(alt, "held")).mark_point(size=65, strokeWidth=2, opacity=0.9)
+    lines = alt.Chart(dataset(alt, "lines")).encode(x=x, y=y, color=colour)
+    band = alt.Chart(dataset(alt, "bands")).mark_area(opacity=0.18)
+    names = alt.Chart(dataset(alt, "ends")).mark_text(
+        align="left", dx=8, fontWeight=600, fontSize=12
+    )
+    form = alt.layer(
+        band.encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour),
+        lines.mark_line(strokeWidth=2.5),
+        dots.encode(x=x, y=y, color=colour, tooltip=tooltip),
+        held.encode(x=x, y=y, color=colour, tooltip=tooltip),
+        names.encode(x=x, y=y, text="run:N", color=colour),
+    ).properties(height=HEIGHT, padding={"left": 5, "top": 5, "bottom": 5, "right": 60})
+    return cast(dict[str, Any], form.to_dict())
+
+
+def speedup_rows(report: CalibrationReport) -> Rows:
+    """Return a record per load and k: the measured speedup, that of the fit, and in a stream."""
+    held = () if report.held_out is None else report.held_out.speedups
+    found: Rows = [
+        {"what": "measured", "run": series_of(s.num_speculative_tokens), "load": s.load,
+         "measured": s.measured, "fitted": s.fitted, "steady": s.predicted}
+        for s in report.speedups
+    ]  # fmt: skip
+    found += [
+        {"what": "held out", "run": series_of(s.num_speculative_tokens), "load": s.load,
+         "measured": s.measured, "fitted": s.predicted, "steady": None}
+        for s in held
+    ]  # fmt: skip
+    return sorted(found, key=lambda r: (r["run"], r["load"]))
+
+
+def speedups(report: CalibrationReport) -> dict[str, Any]:
+    """Draw the measured speedups over the fit's: a line for the runs as they were."""
+    records = [{**r, "value": r["measured"], "file": ""} for r in speedup_rows(report)]
+    lines = [{**r, "what": "predicted", "value": r["fitted"]} for r in records]
+    is_open = any(r.request_rate is not None for r in report.calibration.runs)
+    return _runs_chart([*records, *lines], "speedup, on / off", is_open=is_open)
+
+
+def factor_rows(parameters: Sequence[ParameterReport]) -> Rows:
+    """Return a record per factor: its interval, the prior's, and the constant itself."""
+    return [
+        {"parameter": p.name, "what": p.description, "told": p.identifiable,
+         "factor": p.factor, "low": p.low, "high": p.high, "prior low": p.prior_low,
+         "prior high": p.prior_high, "constant": p.value, "unit": p.unit,
+         "at its limit": p.at_bound and p.identifiable, "would tell more": p.would_tell}
+        for p in parameters
+    ]  # fmt: skip
+
+
+def factors(parameters: Sequence[ParameterReport]) -> dict[str, Any]:
+    """Draw each factor with its 95 % interval over that of the prior; 1 is as shipped."""
+    low, high = _FACTORS
+
+    def held(value: float | None) -> float | None:
+        return None if value is None else min(max(value, low), high)
+
+    records = [
+        {**row, "prior_from": held(row["prior low"]), "prior_to": held(row["prior high"]),
+         "from": held(row["low"]), "to": held(row["high"]), "at": held(row["factor"]),
+         "state": "" if row["told"] else "not told by these runs"}
+        for row in factor_rows(parameters)
+    ]  # fmt: skip
+    datasets = {"factors": records, "told": [r for r in records if r["told"]],
+                "one": [{"one": 1.0}]}  # fmt: skip
+    return with_data(_factors_form(), datasets)
+
+
+@functools.cache
+def _factors_form() -> dict[str, Any]:
+    alt = altair()
+    scale = alt.Scale(type="log", domain=list(_FACTORS), nice=False)
+    axis = alt.Axis(values=[0.1, 0.2, 0.5, 1, 2, 5, 10], format="~g")
+    title = "factor on the shipped constant (bar: 95 % interval; pale: before the runs)"
+    every = alt.Chart(dataset(alt, "factors")).encode(
+        y=alt.Y("parameter:N", sort=None, title=None, axis=alt.Axis(labelLimit=200, ticks=False))
+    )
+    told = every.properties(data=dataset(alt, "told"))
+    tooltip = [
+        alt.Tooltip("parameter:N"), alt.Tooltip("what:N"),
+        *(alt.Tooltip(f"{name}:Q", format=".3g")
+          for name in ("factor", "low", "high", "prior low", "prior high", "constant")),
+        alt.Tooltip("unit:N"), alt.Tooltip("would tell more:N"),
+    ]  # fmt: skip
+    x = alt.X("prior_from:Q", scale=scale, axis=axis, title=title)
+    one = alt.Chart(dataset(alt, "one")).mark_rule(strokeDash=[4, 4], color=OFF)
+    form = alt.layer(
+        every.mark_bar(height=16, opacity=0.2, color=OFF).encode(
+            x=x, x2="prior_to:Q", tooltip=tooltip
+        ),
+        one.encode(x=alt.X("one:Q", scale=scale)),
+        told.mark_bar(height=6, color=ON, opacity=0.75).encode(
+            x=alt.X("from:Q", scale=scale), x2="to:Q", tooltip=tooltip
+        ),
+        told.mark_point(filled=True, size=90, color=ON, opacity=1).encode(
+            x=alt.X("at:Q", scale=scale), tooltip=tooltip
+        ),
+        every.mark_text(color=OFF, fontSize=11, align="left", dx=5).encode(
+            x=alt.value(0), text="state:N"
+        ),
+    ).properties(height=alt.Step(28))
+    return cast(dict[str, Any], form.to_dict())
