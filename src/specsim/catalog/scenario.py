@@ -91,8 +91,10 @@ def _keep_k_of_acceptance(data: dict[str, Any], k: Any, overrides: Mapping[str, 
     """
     if k is None or _k(data) in (k, None):
         return
-    if any(name.startswith("speculation.acceptance") for name in overrides):
-        return
+    if any(
+        name == "speculation" or name.startswith("speculation.acceptance") for name in overrides
+    ):
+        return  # another acceptance, which was given for this k
     speculation = data["speculation"]
     acceptance = speculation.get("acceptance")
     if not isinstance(acceptance, dict) or speculation.get("tree") is not None:

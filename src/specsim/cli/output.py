@@ -108,10 +108,10 @@ def refuse_replacing(path: Path | None, format: Format) -> None:
         It is there and has another suffix.
     """
     suffixes = _SUFFIXES[format]
+    named = " or ".join(filter(None, suffixes))
     if path is not None and _is_filled(path) and path.suffix.lower() not in suffixes:
         raise UsageError(
-            f"{path}: is there, and only {' or '.join(suffixes)} is replaced by {_WORDS[format]}; "
-            f"{_REMEDY}"
+            f"{path}: is there, and only {named} is replaced by {_WORDS[format]}; {_REMEDY}"
         )
 
 

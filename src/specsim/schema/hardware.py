@@ -211,6 +211,16 @@ class Price(Record):
     as_of: dt.date | None = Field(default=None, description="absent: undated")
     source: str = ""
 
+    @model_validator(mode="after")
+    def _range_holds_it(self) -> Price:
+        low, high = self.low or self.usd_per_gpu_hour, self.high or self.usd_per_gpu_hour
+        if not low <= self.usd_per_gpu_hour <= high:
+            raise ValueError(
+                f"low <= usd_per_gpu_hour <= high must hold, got {low:g}, "
+                f"{self.usd_per_gpu_hour:g}, {high:g}"
+            )
+        return self
+
 
 class Source(Record):
     """Where figures come from."""

@@ -234,3 +234,20 @@ def test_every_published_scenario_loads_and_is_written_back(shared: Path, tmp_pa
         written = tmp_path / path.name
         written.write_text(dump_scenario(scenario))
         assert load_scenario(written) == scenario, path.name
+
+
+def test_another_way_of_speculating_brings_its_own_acceptance() -> None:
+    base = {
+        "target": {"model": "llama-3.1-8b"},
+        "hardware": {"accelerator": "h100_sxm"},
+        "speculation": {
+            "method": "eagle3", "num_speculative_tokens": 3, "acceptance": {"length": 2.2},
+        },
+    }  # fmt: skip
+    fewer = load_scenario(base, overrides={"speculation.num_speculative_tokens": 2})
+    assert fewer.speculation.acceptance is not None
+    assert fewer.speculation.acceptance.measured_at_k == 3
+    other = {"method": "ngram", "num_speculative_tokens": 4, "acceptance": {"length": 1.5}}
+    replaced = load_scenario(base, overrides={"speculation": other})
+    assert replaced.speculation.acceptance is not None
+    assert replaced.speculation.acceptance.measured_at_k is None

@@ -42,7 +42,7 @@ def test_an_earlier_answer_is_replaced(
 @pytest.mark.parametrize(
     ("name", "format", "old", "new"),
     [
-        ("Makefile", "text", REPORT, REPORT),
+        ("Makefile", "text", "all: build\n", REPORT),
         ("main.py", "json", '{"verdict": 1}', '{"verdict": 1}'),
         ("a.json", "text", REPORT, REPORT),
         ("a.txt", "json", '{"verdict": 1}', '{"verdict": 1}'),
