@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from types import ModuleType
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import office as support
+import pytest
 
 
 @pytest.fixture(scope="session")

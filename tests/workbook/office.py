@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
 import functools
 import math
 import os
@@ -30,14 +29,15 @@ from pathlib import Path
 from typing import Any
 
 import openpyxl
+import programs
 from openpyxl.cell import Cell
 from openpyxl.utils.cell import rows_from_range
 from openpyxl.workbook import Workbook
 
+NAMES = ("soffice", "libreoffice")
 PACKAGES = ("libreoffice-calc", "poppler-utils")
 INSTALL = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
 TIMEOUT_S = 180
-INSTALL_TIMEOUT_S = 600
 
 FORCED = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry">
@@ -74,54 +74,12 @@ class Difference:
 
 def soffice() -> str | None:
     """Return the path of LibreOffice, installed first where that is possible; see `missing`."""
-    return _look()[0]
+    return programs.found(NAMES, PACKAGES)[0]
 
 
 def missing() -> str:
     """Return why there is no LibreOffice, with the command that installs it; empty if found."""
-    return _look()[1]
-
-
-@functools.cache
-def _look() -> tuple[str | None, str]:
-    """Return the path or None, and the reason; asked once per process."""
-    if path := _which():
-        return path, ""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return None, f"no soffice on PATH and no root with apt-get to install it: {INSTALL}"
-    # Workers of one run start together: the first installs, the others wait and learn how it
-    # went. A failure is remembered for this run only.
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process {os.getpid()}")
-    with (Path(tempfile.gettempdir()) / "specsim-office.lock").open("a+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if path := _which():
-            return path, ""
-        lock.seek(0)
-        of_run, _, failed = lock.read().partition("\n")
-        if of_run != run:
-            failed = _install()
-            lock.truncate(0)
-            lock.write(f"{run}\n{failed}")
-    path = _which()
-    return path, "" if path else f"no soffice on PATH and it did not install: {failed}"
-
-
-def _which() -> str | None:
-    return shutil.which("soffice") or shutil.which("libreoffice")
-
-
-def _install() -> str:
-    """Install the packages with apt-get and return what went wrong, if anything."""
-    wait = ("-o", "DPkg::Lock::Timeout=300")
-    for command in (
-        ("apt-get", *wait, "update", "--quiet"),
-        ("apt-get", *wait, "install", "--quiet", "--yes", "--no-install-recommends", *PACKAGES),
-    ):
-        try:
-            _run(command, timeout_s=INSTALL_TIMEOUT_S, DEBIAN_FRONTEND="noninteractive")
-        except OfficeError as error:
-            return str(error)
-    return ""
+    return programs.found(NAMES, PACKAGES)[1]
 
 
 def _run(command: Sequence[str], *, timeout_s: float = TIMEOUT_S, **environ: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import office as support
+import programs
 import pytest
 import xlsxwriter
 from office import Difference, OfficeError
@@ -213,7 +214,10 @@ def test_two_workers_install_once(tmp_path: Path, works: bool) -> None:
         f'case "$*" in *install*) /bin/sleep 0.5; echo "no network"; {body};; esac\n'
     )
     fake.chmod(0o755)
-    ask = "import os; os.geteuid = lambda: 0\nimport office; print(office._look())"
+    ask = (
+        "import os; os.geteuid = lambda: 0\n"
+        "import programs; print(programs.found(('soffice',), ('libreoffice-calc',)))"
+    )
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", ask],
@@ -221,7 +225,7 @@ def test_two_workers_install_once(tmp_path: Path, works: bool) -> None:
                 **os.environ,
                 "PATH": str(tmp_path),
                 "TMPDIR": str(tmp_path),
-                "PYTHONPATH": str(Path(support.__file__).parent),
+                "PYTHONPATH": str(Path(programs.__file__).parent),
                 "PYTEST_XDIST_TESTRUNUID": "one run",
             },
             stdout=subprocess.PIPE,

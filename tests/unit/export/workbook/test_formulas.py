@@ -50,6 +50,12 @@ NEVER = Formula("never", refused)
         (WORD.equals(1), "(w=1)", False),
         (X.is_blank(), '(x="")', False),
         (BLANK.is_blank(), '(b="")', True),
+        (X.is_number(), "ISNUMBER(x)", True),
+        (WORD.is_number(), "ISNUMBER(w)", False),
+        (BLANK.is_number(), "ISNUMBER(b)", False),
+        ((X > Y).is_number(), "ISNUMBER((x>y))", False),
+        (f.not_(X > Y), "NOT((x>y))", False),
+        (f.not_(BLANK.is_number()), "NOT(ISNUMBER(b))", True),
         # A difference is kept in brackets: 10 - (7 - 2), not 10 - 7 - 2.
         (TEN - (X - Y), "(t-(x-y))", 5.0),
         (TEN / (X / Y) * Y, "((t/(x/y))*y)", 10.0 / 3.5 * 2.0),

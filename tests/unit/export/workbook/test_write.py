@@ -20,8 +20,8 @@ from specsim.export.workbook.formulas import Formula
 from specsim.export.workbook.sheets import FIRST_ROW, Cell, Sheet
 from specsim.export.workbook.styles import KINDS
 
-EXCEL_2007 = {"IF", "NOT", "ISNUMBER", "AND", "OR", "MIN", "MAX", "SUM", "COUNT", "INDEX", "SUMPRODUCT", "ROUNDUP",
-              "INT", "TEXT"}  # fmt: skip
+EXCEL_2007 = {"IF", "AND", "OR", "NOT", "ISNUMBER", "MIN", "MAX", "SUM", "COUNT", "INDEX",
+              "SUMPRODUCT", "ROUNDUP", "INT", "TEXT"}  # fmt: skip
 SHEETS = ["README", "Charts", "Inputs", "SLO", "Model+HW", "Speculation", "Sweep", "Crossover",
           "Capacity", "Fleet", "Cost", "Sensitivity", "Acceptance", "Memory", "Measured vs model",
           "Assumptions"]  # fmt: skip
