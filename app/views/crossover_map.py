@@ -1,0 +1,221 @@
+"""Crossover map: where speculation pays, over load and acceptance, k or the length of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, cast
+
+import streamlit as st
+from show import beside, escaped, figure
+from state import BOUND, Asked, calibration
+
+from specsim.analysis.maps import Maps, PromptMaps, prompt_maps, speedup_maps
+from specsim.analysis.roofline import Regimes, Roofline, regimes, roofline
+from specsim.errors import SpecsimError
+from specsim.export.figures.maps import (
+    Picked,
+    acceptance_map,
+    best_k_words,
+    cell_words,
+    k_map,
+    map_rows,
+    prompt_map,
+)
+from specsim.export.figures.roofline import regime_rows, roofline_rows
+from specsim.export.figures.roofline import regimes as regimes_figure
+from specsim.export.figures.roofline import roofline as roofline_figure
+from specsim.export.tables import count
+from specsim.schema.calibration import Calibration
+from specsim.schema.scenario import Scenario
+
+_ACCEPTANCES = {"rate": "accepted / drafted", "length": "tokens per step"}
+_MORE = {"prompt": "Long prompts", "roofline": "Roofline", "regimes": "What binds a step"}
+_PROMPTS = {"whole": "whole requests", "decoding": "decoding alone"}
+_ASKED: dict[str, Callable[..., Any]] = {
+    "maps": speedup_maps, "prompts": prompt_maps, "roofline": roofline, "regimes": regimes,
+}  # fmt: skip
+
+
+def page(asked: Sequence[Asked]) -> None:
+    """Draw the page."""
+    beside(asked, lambda each: _side(each, alone=len(asked) == 1))
+
+
+@st.cache_data(show_spinner=False, max_entries=64)
+def _answer(name: str, text: str, load: float, fitted: str) -> Any:
+    laid = Calibration.model_validate_json(fitted) if fitted else None
+    return _ASKED[name](Scenario.model_validate_json(text), load=load, calibration=laid)
+
+
+def _found(asked: Asked, name: str) -> Any:
+    """Return an analysis of a side; where there is none, say in a sentence why."""
+    if asked.scenario is None:
+        st.error(escaped(asked.error))
+        return None
+    fitted = calibration()
+    try:
+        return _answer(
+            name,
+            asked.scenario.model_dump_json(exclude_unset=True),
+            asked.load,
+            "" if fitted is None else fitted.model_dump_json(),
+        )
+    except SpecsimError as problem:
+        st.error(escaped(str(problem)))
+        return None
+
+
+def _side(asked: Asked, *, alone: bool) -> None:
+    if asked.scenario is not None and asked.scenario.speculation.method == "none":
+        st.info("Speculation is off: choose a method, and the maps compare it with off.")
+    else:
+        maps: Maps | None = _found(asked, "maps")
+        if maps is None:
+            return
+        _maps(asked, maps, alone=alone)
+    _more(asked)
+
+
+def _maps(asked: Asked, maps: Maps, *, alone: bool) -> None:
+    picked = _picked(asked)
+    kind = cast(Literal["rate", "length"], st.segmented_control(
+        "Acceptance as", list(_ACCEPTANCES), default="rate", required=True,
+        key=asked.side.key("map_acceptance"), format_func=_ACCEPTANCES.__getitem__, **BOUND,
+    ))  # fmt: skip
+    left, right = st.columns(2, gap="medium") if alone else (st.container(), st.container())
+    with left:
+        st.subheader("Load and acceptance", anchor=False)
+        rows = maps.lengths if kind == "length" else None
+        figure(acceptance_map(maps, kind, picked=picked),
+               map_rows(maps.acceptance, kind, rows=rows),
+               key=asked.side.key(f"map_{kind}"), alt="speedup over concurrency and acceptance",
+               on_select=lambda: _take(asked, f"map_{kind}", "acceptance"))  # fmt: skip
+    with right:
+        _over_k(asked, maps, picked)
+    _sentence(maps, picked)
+    _legend(asked, maps)
+
+
+def _over_k(asked: Asked, maps: Maps, picked: Picked | None) -> None:
+    st.subheader("Load and draft tokens", anchor=False)
+    if maps.k is None:
+        st.info("A tree has a shape, not one k: only its own is compared with off.")
+        return
+    figure(k_map(maps, picked=picked), map_rows(maps.k, "k"), key=asked.side.key("map_k"),
+           alt="speedup over concurrency and draft tokens, with the best k",
+           on_select=lambda: _take(asked, "map_k", "k"))  # fmt: skip
+
+
+def _picked(asked: Asked) -> Picked | None:
+    """Return the cell that was chosen on one of the maps."""
+    found: Picked | None = st.session_state.get(asked.side.key("map_picked"))
+    return found
+
+
+def _take(asked: Asked, chart: str, on: str) -> None:
+    """Keep the cell that was clicked, for all maps; let it go where the click took it back."""
+    event = st.session_state.get(asked.side.key(chart))
+    cells = [] if event is None else event.get("selection", {}).get("picked", [])
+    state = asked.side.key("map_picked")
+    if cells and "load" in cells[0]:
+        st.session_state[state] = Picked(on, float(cells[0]["load"]), float(cells[0]["row"]))
+    elif (before := _picked(asked)) is not None and before.on == on:
+        del st.session_state[state]
+
+
+def _sentence(maps: Maps, picked: Picked | None) -> None:
+    with st.container(border=True):
+        if picked is None or picked.on == "prompt":
+            st.markdown("Click a cell to read it: its load is outlined on every map.")
+            return
+        chosen = maps.k if picked.on == "k" else maps.acceptance
+        if chosen is None:
+            return
+        st.markdown(escaped(cell_words(chosen, picked)) + escaped(best_k_words(maps, picked.load)))
+
+
+def _legend(asked: Asked, maps: Maps) -> None:
+    texts = [
+        "Dark line: speedup 1. Staircase: the best k at each load, 0 where off is best. Palest "
+        "cells, 0.95 to 1.05: no difference that matters."
+    ]
+    assert asked.scenario is not None
+    if asked.scenario.load.request_rate is not None:
+        rate = f"{count(asked.load)} requests/s"
+        texts.append(
+            "The maps are over requests in flight whatever the load is given as: "
+            + (f"{rate} cannot be served without speculation, so your point is not on them."
+               if maps.own.load is None
+               else f"without speculation {rate} are {count(maps.own.load)} in flight.")
+        )  # fmt: skip
+    if asked.scenario.speculation.adaptive_verification:
+        texts.append("Over k, every step verifies all of its k drafts: nothing adapts.")
+    st.caption(escaped(" ".join(texts)))
+
+
+def _more(asked: Asked) -> None:
+    speculates = asked.scenario is not None and asked.scenario.speculation.method != "none"
+    names = {key: name for key, name in _MORE.items() if speculates or key != "prompt"}
+    # One chart at a time: those that nobody looks at cost as much.
+    chosen = st.segmented_control(
+        "More", list(names), default=next(iter(names)), required=True,
+        key=asked.side.key("map_more"), format_func=_MORE.__getitem__,
+        label_visibility="collapsed", **BOUND,
+    )  # fmt: skip
+    {"prompt": _prompts, "roofline": _roofline, "regimes": _regimes}[chosen](asked)
+
+
+def _prompts(asked: Asked) -> None:
+    found: PromptMaps | None = _found(asked, "prompts")
+    if found is None:
+        return
+    st.subheader("Load and prompt length", anchor=False)
+    counted = st.segmented_control(
+        "Speedup of", list(_PROMPTS), default="whole", required=True,
+        key=asked.side.key("map_prompts"), format_func=_PROMPTS.__getitem__,
+        label_visibility="collapsed", **BOUND,
+    )  # fmt: skip
+    decoding = counted == "decoding"
+    shown = found.decoding if decoding else found.whole
+    picked = _picked(asked)
+    figure(prompt_map(found, decoding=decoding, picked=picked), map_rows(shown, "prompt"),
+           key=asked.side.key(f"map_{counted}"), alt="speedup over concurrency and prompt length",
+           on_select=lambda: _take(asked, f"map_{counted}", "prompt"))  # fmt: skip
+    if picked is not None and picked.on == "prompt":
+        st.markdown(escaped(cell_words(shown, picked)))
+    st.caption(
+        "Long prompts fill the KV cache, whose reading binds every step: then drafts are verified "
+        "almost for free again, and speculation wins a second time. "
+        + ("Decoding alone: prompts come from a prefix cache or from replicas of their own. "
+           if decoding else
+           "Of whole requests: the longer the prompt, the more of the time is prefill, which "
+           "speculation does not shorten. ")
+        + "Dotted: where the KV cache is full; to its right requests wait."
+    )  # fmt: skip
+
+
+def _roofline(asked: Asked) -> None:
+    found: Roofline | None = _found(asked, "roofline")
+    if found is None:
+        return
+    st.subheader("Roofline of the target's decode pass", anchor=False)
+    figure(roofline_figure(found), roofline_rows(found), key=asked.side.key("map_roofline"),
+           alt="arithmetic intensity against TFLOP/s, off and on, by load")  # fmt: skip
+    st.caption(
+        "One GPU, one pass without prompts, at the loads written beside the points; ringed: your "
+        "load. Solid: the datasheet's limits; dashed: what its kernels reach of them. Verifying "
+        "drafts moves a pass to the right: it pays while there is room up along the slope."
+    )
+
+
+def _regimes(asked: Asked) -> None:
+    found: Regimes | None = _found(asked, "regimes")
+    if found is None:
+        return
+    st.subheader("What binds a step, by load", anchor=False)
+    figure(regimes_figure(found), regime_rows(found), key=asked.side.key("map_regimes"),
+           alt="shares of a step by cause over load, off and on")  # fmt: skip
+    st.caption(
+        "Shares of one decode step by cause, as the points of a prediction have them; named: the "
+        "largest. Memory is weights and activations, kv the cache of the requests."
+    )

@@ -1,0 +1,238 @@
+"""Drafters: all that can draft for the target, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+from show import beside, escaped, figure
+from state import BOUND, Asked, calibration
+
+from specsim.analysis.drafters import DrafterResult, compare_drafters
+from specsim.analysis.predict import kv_result
+from specsim.analysis.ways import TEXTS, Way, methods_without_drafter, ways
+from specsim.errors import SpecsimError
+from specsim.export.figures.drafters import dots, rows, trade, turn
+from specsim.export.tables import count
+from specsim.schema.calibration import Calibration
+from specsim.schema.model import DrafterKind
+from specsim.schema.scenario import Scenario
+
+_TP = {"side bar's": None, "1": 1, "target's": 0}
+_OWN = "drafter's own"
+_DTYPES = (_OWN, "bf16", "fp8", "int8", "int4", "nvfp4", "mxfp4")
+_AS_TRAFFIC = "as my traffic"
+_BADGES = {"measured": "green", "yours": "blue", "edited": "violet", "carried": "orange"}
+_WORDS = {"carried": "yours, carried over"}
+_TRAINED: tuple[str, ...] = DrafterKind.__args__  # type: ignore[attr-defined]
+
+
+def page(asked: Sequence[Asked]) -> None:
+    """Draw the page."""
+    beside(asked, _side)
+
+
+@st.cache_data(show_spinner="Predicting every way of drafting", max_entries=64)
+def _compared(
+    text: str, load: float, fitted: str, options: dict[str, Any]
+) -> tuple[tuple[Way, ...], tuple[DrafterResult, ...], tuple[Way, ...]]:
+    scenario = Scenario.model_validate_json(text)
+    # One sentence where the target alone does not fit, instead of the same for every drafter.
+    kv_result(scenario.model_copy(update={"speculation": type(scenario.speculation)()}))
+    found = ways(scenario, **options)
+    known = Calibration.model_validate_json(fitted) if fitted else None
+    return (found, *compare_drafters(found, load=load, calibration=known))
+
+
+def _side(asked: Asked) -> None:
+    if asked.scenario is None:
+        st.error(escaped(asked.error))
+        return
+    options = _controls(asked, asked.scenario)
+    results_here = st.container()
+    fitted = calibration()
+    key = asked.scenario.model_dump_json(exclude_unset=True)
+    try:
+        with st.expander("Acceptance of each way of drafting: what is known, and your own"):
+            options["lengths"] = _lengths(asked, asked.scenario, options)
+        with results_here:
+            found, results, refused = _compared(
+                key, asked.load, "" if fitted is None else fitted.model_dump_json(), options
+            )
+            _shown(asked, found, results, refused)
+    except SpecsimError as problem:
+        results_here.error(escaped(str(problem)))
+
+
+def _controls(asked: Asked, scenario: Scenario) -> dict[str, Any]:
+    """Draw the choices of this page and return them as `ways` takes them."""
+    key = asked.side.key
+    with st.container(horizontal=True, gap="medium"):
+        tp = st.selectbox("Drafter TP", list(_TP), key=key("drafters_tp"), width=150,
+                          help="Of every drafter: one GPU holds it whole, or all share it.",
+                          **BOUND)  # fmt: skip
+        dtype = st.selectbox("Drafter weights", _DTYPES, key=key("drafters_dtype"), width=160,
+                             help="Quantisation of every drafter.", **BOUND)  # fmt: skip
+        text = st.selectbox("Measured on text like", [_AS_TRAFFIC, *TEXTS],
+                            key=key("drafters_text"), width=190,
+                            help="Which of the bundled measurements of a drafter is used.",
+                            **BOUND)  # fmt: skip
+    degree = _TP[tp]
+    return {
+        "num_speculative_tokens": scenario.speculation.num_speculative_tokens
+        or int(asked.side.get("k")),
+        "text": str(asked.side.get("workload")) if text == _AS_TRAFFIC else text,
+        "draft_tensor_parallel_size": scenario.hardware.tensor_parallel_size
+        if degree == 0
+        else degree,
+        "drafter_weight_dtype": None if dtype == _OWN else dtype,
+    }
+
+
+def _lengths(asked: Asked, scenario: Scenario, options: dict[str, Any]) -> dict[str, float]:
+    """Draw the table of acceptance, and return the lengths that were written into it."""
+    found = ways(scenario, **options)
+    table = [
+        {
+            "Drafter": way.label,
+            "Known": _WORDS.get(way.basis, way.basis),
+            "From": way.source,
+            "Yours": None,
+        }
+        for way in found
+    ]
+    column = st.column_config
+    edited = st.data_editor(
+        table,
+        key=asked.side.key(f"drafters_lengths_{scenario.target.model}"),
+        hide_index=True,
+        disabled=["Drafter", "Known", "From"],
+        column_config={
+            "Yours": column.NumberColumn(
+                "Tokens per step, yours", min_value=1.0, step=0.01, format="%.2f",
+                help="Mean tokens per target step, bonus token included. Overrides what is known.",
+            ),
+        },
+    )  # fmt: skip
+    st.caption(
+        f"At {options['num_speculative_tokens']} draft tokens, or as many as the drafter can. "
+        "Measured: bundled with specsim for this target. Yours: what the side bar says, carried "
+        "over where nothing was measured, which is no knowledge of that drafter."
+    )
+    return {row["Drafter"]: float(row["Yours"]) for row in edited if row["Yours"] is not None}
+
+
+def _shown(
+    asked: Asked,
+    found: Sequence[Way],
+    results: Sequence[DrafterResult],
+    refused: Sequence[Way],
+) -> None:
+    key = asked.side.key
+    if results:
+        _best(asked, results)
+        left, right = st.tabs(["Speedup", "Speedup against KV cache"])
+        table = rows(results)
+        with left:
+            figure(dots(results), table, key=key("drafters_speedup"),
+                   alt="speedup of each way of drafting, with its 80 % interval")  # fmt: skip
+        with right:
+            figure(trade(results), table, key=key("drafters_trade"),
+                   alt="speedup of each way of drafting against its KV cache")  # fmt: skip
+        st.caption("Bars: 80 % interval. Off, the base, is 1.")
+        _table(asked, table)
+        _acceptance(results)
+    else:
+        st.info("Nothing here can be predicted: give acceptance in the side bar or in the table.")
+    _refused(found, refused)
+
+
+def _best(asked: Asked, results: Sequence[DrafterResult]) -> None:
+    # What is carried over from another drafter is no ground for a recommendation.
+    known = [r for r in results if r.way.basis != "carried"]
+    best = (known or results)[0]
+    gain = best.point.speedup
+    with st.container(border=True):
+        if gain is None or gain <= 1.0:
+            st.subheader(":red[None whose acceptance is known pays at this load]", anchor=False)
+        else:
+            st.subheader(f":green[{escaped(best.way.label)}] is fastest here", anchor=False)
+            left_out = len(results) - len(known)
+            st.caption(
+                "Among the ways whose acceptance is known here"
+                + (
+                    f"; {left_out} others are drawn as if they accepted as yours does."
+                    if left_out
+                    else "."
+                )
+            )
+        with st.container(horizontal=True, gap="medium"):
+            low, high = best.point.speedup_low, best.point.speedup_high
+            band = None if low is None else f"80 % interval {low:.2f} to {high:.2f}"
+            shown = "–" if gain is None else f"{gain:.2f}×"
+            st.metric(f"Speedup at {count(asked.load)}", shown, help=band, width="content")
+            st.metric("With one request", f"{best.speedup_at_one:.2f}×", width="content")
+            st.metric("Loses from", turn(best), width="content")
+            st.metric("KV cache lost", f"{best.kv.lost_fraction:.1%}", width="content",
+                      help=f"{best.kv.lost_tokens:,} tokens")  # fmt: skip
+            even = best.break_even_length
+            st.metric("Tokens per step", f"{best.acceptance.acceptance_length:.2f}",
+                      width="content", help="To break even: "
+                      + ("no acceptance is enough" if even is None else f"{even:.2f}"))  # fmt: skip
+
+
+def _table(asked: Asked, table: Sequence[dict[str, Any]]) -> None:
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        table,
+        hide_index=True,
+        placeholder="–",
+        key=asked.side.key("drafters_table"),
+        column_order=(
+            "drafter", "speedup", "speedup_at_1", "usd_per_mtok", "crossover",
+            "acceptance_length", "break_even_length", "k", "best_k", "speedup_at_best_k",
+            "kv_lost_tokens", "kv_lost_percent", "drafter_weights_gib",
+        ),
+        column_config={
+            "drafter": st.column_config.TextColumn("Drafter", pinned=True),
+            "speedup": number(f"Speedup at {count(asked.load)}", format="%.2f×"),
+            "speedup_at_1": number("at 1", format="%.2f×"),
+            "usd_per_mtok": number("$/Mtok", format="$%.2f"),
+            "crossover": st.column_config.TextColumn("Loses from"),
+            "acceptance_length": number("Tokens per step", format="%.2f"),
+            "break_even_length": number("to break even", format="%.2f"),
+            "k": number("k", format="%d"),
+            "best_k": number("Best k", format="%d", help="0: off serves this load fastest"),
+            "speedup_at_best_k": number("with best k", format="%.2f×"),
+            "kv_lost_tokens": number("KV lost, tokens", format="localized"),
+            "kv_lost_percent": number("KV lost", format="%.1f%%"),
+            "drafter_weights_gib": number("Drafter, GiB", format="%.2f"),
+        },
+    )  # fmt: skip
+
+
+def _acceptance(results: Sequence[DrafterResult]) -> None:
+    """Say whose acceptance each is, and what to know of it."""
+    for r in results:
+        word = _WORDS.get(r.way.basis, r.way.basis)
+        badge = f":{_BADGES[r.way.basis]}-badge[{word}]"
+        st.markdown(f"{badge} **{escaped(r.way.label)}**: {r.acceptance.acceptance_length:.2f} "
+                    f"tokens per step, {escaped(r.way.source)}")  # fmt: skip
+    notes = list(dict.fromkeys(
+        f"{r.way.label}: {text}" for r in results for text in r.warnings
+    ))  # fmt: skip
+    if notes:
+        with st.expander(f"To know before trusting this ({len(notes)})"):
+            st.markdown("\n".join(f"- {escaped(text)}" for text in notes))
+
+
+def _refused(found: Sequence[Way], refused: Sequence[Way]) -> None:
+    unknown = methods_without_drafter(found, _TRAINED)
+    if not refused and not unknown:
+        return
+    st.subheader("Not here", anchor=False)
+    for way in refused:
+        st.markdown(f"**{escaped(way.label)}**: {escaped(way.reason)}")
+    if unknown:
+        st.caption(escaped(f"No drafter of this target is known for {', '.join(unknown)}."))
