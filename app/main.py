@@ -11,7 +11,7 @@ sys.path[:0] = [p for p in [str(Path(__file__).parent)] if p not in sys.path]
 
 import streamlit as st  # noqa: E402 - the folder of the app is looked up first
 from inputs import sidebar  # noqa: E402
-from state import Asked  # noqa: E402
+from state import Asked, calibration  # noqa: E402
 
 # Pages by their module in `views`, imported when they are opened; the first is the start.
 PAGES = {
@@ -34,6 +34,8 @@ def main() -> None:
     """Draw the page that was asked for."""
     st.set_page_config(page_title="specsim", page_icon="📈", layout="wide")
     asked = sidebar()
+    if calibration() is not None:
+        importlib.import_module("views.calibrate").in_use()
     pages = [
         st.Page(
             functools.partial(draw, name, asked),

@@ -42,6 +42,7 @@ def predicted(asked: Asked) -> Prediction | None:
 def escaped(text: str) -> str:
     """Return a text that Markdown shows as it is."""
     text = text.replace("\\", "\\\\").replace("<", "&lt;").replace(">", "&gt;")
+    text = text.replace("://", ":\u200b//")  # no link that nobody checked
     for sign in "`*_{}[]()#+!|~$:":
         text = text.replace(sign, f"\\{sign}")
     return text

@@ -120,7 +120,7 @@ def _lengths(asked: Asked, scenario: Scenario, options: dict[str, Any]) -> dict[
         "Measured: bundled with specsim for this target. Yours: what the side bar says, carried "
         "over where nothing was measured, which is no knowledge of that drafter."
     )
-    return {row["Drafter"]: float(row["Yours"]) for row in edited if row["Yours"] is not None}
+    return {str(row["Drafter"]): float(row["Yours"]) for row in edited if row["Yours"] is not None}
 
 
 def _shown(

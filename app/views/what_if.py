@@ -83,13 +83,16 @@ def _metrics(asked: Asked, prediction: Prediction, point: Point) -> list[tuple[s
         c = prediction.crossover
         low, high = (count(v) if v is not None else "beyond" for v in (c.low, c.high))
         shown = count(c.load) if c.load is not None else c.state
-        cells.append(("Turns at", shown, f"{unit}; 80 % interval {low} to {high}."))
+        text = f"Where speculation stops paying; 80 % interval {low} to {high}."
+        cells.append((f"Turns at, {unit}", shown, text))
     lost = prediction.kv.lost_fraction
     cells.append(("KV cache lost", f"{lost:.1%}", f"{prediction.kv.lost_tokens:,} tokens"))
     for arm, service in (("off", point.baseline), ("on", point.speculative)):
         usd = None if service is None else service.usd_per_mtok
         text = "Per million output tokens at this load."
-        cells.append((f"$/Mtok {arm}", "–" if usd is None else f"${usd:.2f}", text))
+        cells.append(
+            (f"$/Mtok {arm} at {count(asked.load)}", "–" if usd is None else f"${usd:.2f}", text)
+        )
     return cells
 
 
@@ -157,12 +160,20 @@ def _assumptions(prediction: Prediction) -> None:
 def _commands(scenario: Scenario, prediction: Prediction) -> None:
     st.subheader("Take it with you", anchor=False)
     try:
-        st.code(format_serve_command(scenario), language="bash", wrap_lines=True)
+        st.code(format_serve_command(_named(scenario, prediction)), language="bash",
+                wrap_lines=True)  # fmt: skip
     except SpecsimError as problem:
         st.caption(escaped(str(problem)))
     st.code(predict_command(scenario), language="bash", wrap_lines=True)
     st.caption("Measure it: `specsim measure plan scenario.yaml --out sweep/` writes the "
                "two-server sweep that verifies these numbers.")  # fmt: skip
+
+
+def _named(scenario: Scenario, prediction: Prediction) -> Scenario:
+    """Return the scenario with the drafter that was chosen for it, as a command needs it."""
+    drafter = prediction.scenario["speculation"].get("drafter")
+    speculation = scenario.speculation.model_copy(update={"drafter": drafter})
+    return scenario.model_copy(update={"speculation": speculation})
 
 
 def predict_command(scenario: Scenario) -> str:

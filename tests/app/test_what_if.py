@@ -60,7 +60,7 @@ def test_a_slider_moves_the_answer() -> None:
     expected = prediction(**{"load.concurrency": [200]}).points[0]
     assert metrics(at)["Speedup at 200"] == f"{expected.speedup:.2f}×"
     assert expected.baseline is not None
-    assert metrics(at)["$/Mtok off"] == f"${expected.baseline.usd_per_mtok:.2f}"
+    assert metrics(at)["$/Mtok off at 200"] == f"${expected.baseline.usd_per_mtok:.2f}"
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,11 @@ class _Ends(Constants):
 
 
 def _acceptance(study: Study, model: AcceptanceModel) -> Factor:
-    """Move the acceptance length within its own error; its parts are independent of each other."""
+    """Move the acceptance length within its own error; its parts are independent of each other.
+
+    Without counts nobody knows that error, and other requests differ by more: then it is moved as
+    far as the lengths are.
+    """
     p = np.asarray(model.positions(model.k))
     base = float(model.tokens_per_step(p))
     below, above, parts = 0.0, 0.0, []
@@ -204,6 +208,11 @@ def _acceptance(study: Study, model: AcceptanceModel) -> Factor:
         other = replace(model, known=known, length=None, rate=None)
         return study.moved(replace(study.deployment, acceptance=other))
 
+    if model.counts is None and parts:
+        less, more = (((base - 1.0) * (1.0 - share)) ** 2 for share in (_LESS, _MORE))
+        below, above = below + less, above + more
+        parts[0] = f"accepted tokens {_ASSUMED}, as other requests and temperatures differ"
+        why = " and ".join(parts)
     return Factor(
         id="acceptance_length",
         unit="tokens",

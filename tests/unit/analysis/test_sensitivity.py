@@ -187,12 +187,14 @@ def test_acceptance_moves_by_its_sampling_error() -> None:
     assert "400 drafts" in s.why
 
 
-def test_acceptance_without_counts_takes_the_spread_of_repeats(
+def test_acceptance_without_counts_moves_as_far_as_lengths_do(
     found: dict[str, Sensitivity],
 ) -> None:
     s = found["acceptance_length"]
-    assert s.high == pytest.approx(1 + 1.2 * math.exp(0.03 * Z90), rel=1e-3)
-    assert "3 %" in s.why
+    # 1.2 accepted tokens: 20 % and the spread of repeats, in quadrature.
+    spread = 1.2 * (math.exp(0.03 * Z90) - 1.0)
+    assert s.high == pytest.approx(2.2 + math.hypot(0.24, spread), rel=1e-3)
+    assert "20 % assumed" in s.why
 
 
 def test_acceptance_carried_to_another_k_is_less_certain(found: dict[str, Sensitivity]) -> None:
@@ -382,7 +384,7 @@ def test_an_overloaded_arm_has_no_figures_and_the_largest_swing() -> None:
     # Both serve it as it is, and one no longer does with longer answers.
     load = 0.95 * min(off, on)
     found = sensitivity(scenario({"load.request_rate": (1,)}), load=load)
-    assert found[0].factor in ("context", "output_tokens", "input_tokens")
+    assert found[0].factor in ("acceptance_length", "context", "output_tokens", "input_tokens")
     assert found[0].at_base.speedup is not None
     assert found[0].at_high.speedup is None
 

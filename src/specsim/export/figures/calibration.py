@@ -292,7 +292,7 @@ def factors(parameters: Sequence[ParameterReport]) -> dict[str, Any]:
     records = [
         {**row, "prior_from": held(row["prior low"]), "prior_to": held(row["prior high"]),
          "from": held(row["low"]), "to": held(row["high"]), "at": held(row["factor"]),
-         "state": "" if row["told"] else "not told by these runs"}
+         "state": "" if row["told"] else "not told"}
         for row in factor_rows(parameters)
     ]  # fmt: skip
     datasets = {"factors": records, "told": [r for r in records if r["told"]],
@@ -305,7 +305,7 @@ def _factors_form() -> dict[str, Any]:
     alt = altair()
     scale = alt.Scale(type="log", domain=list(_FACTORS), nice=False)
     axis = alt.Axis(values=[0.1, 0.2, 0.5, 1, 2, 5, 10], format="~g")
-    title = "factor on the shipped constant (bar: 95 % interval; pale: before the runs)"
+    title = "factor on the shipped constant"
     every = alt.Chart(dataset(alt, "factors")).encode(
         y=alt.Y("parameter:N", sort=None, title=None, axis=alt.Axis(labelLimit=200, ticks=False))
     )

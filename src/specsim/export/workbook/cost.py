@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specsim.export.workbook.fields import Fields
 from specsim.export.workbook.fleet import Rows, arms_of
-from specsim.export.workbook.formulas import Formula, either, if_
+from specsim.export.workbook.formulas import Formula, as_text, either, if_, joined
 from specsim.export.workbook.inputs import if_ok
 from specsim.export.workbook.sheets import Cell, Column, Sheet
 from specsim.export.workbook.subjects import Subject
@@ -14,21 +14,21 @@ from specsim.schema.traffic import HOURS_PER_MONTH
 from specsim.units import HOUR_S, MTOK
 
 _COST = (
-    Column("scenario_id", "column of the sheet Inputs", width=11),
+    Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
     Column("arm", "speculation off or on", width=7),
     Column("label", "for the chart", width=10),
     Column("gpu_hour_usd", "price of a GPU and hour", "usd", 13),
-    Column("commit_discount_pct", "off it", "pct", 18),
-    Column("gpus_total", "of the fleet", "count"),
+    Column("commit_discount_pct", "off the price", "pct", 18),
+    Column("gpus_total", "GPUs of the fleet", "count"),
     Column("monthly_gpu_usd", "all GPUs, around the clock for 30.4 days", "money", 16),
-    Column("software_usd", "a month", "money", 13),
-    Column("hosting_usd", "a month", "money", 13),
-    Column("monthly_total_usd", "together", "money", 17),
+    Column("software_usd", "licences and support, a month", "money", 13),
+    Column("hosting_usd", "hosting, storage and network, a month", "money", 13),
+    Column("monthly_total_usd", "GPUs, software and hosting", "money", 17),
     Column("tokens_out_per_month", "output tokens, grown", "count", 20),
     Column("usd_per_1m_output", "of a million output tokens, at the load of the month: idle hours "
            "are paid too", "usd", 17),
     Column("usd_per_1m_total", "of a million tokens, input and output", "usd", 16),
-    Column("usd_per_1m_output_at_peak", "the same while the peak lasts", "usd", 24),
+    Column("usd_per_1m_output_at_peak", "of a million output tokens, at the peak", "usd", 24),
     Column("usd_per_request", "at the load of the month", "usd_small", 15),
     Column("usd_per_active_user", "a month", "usd", 18),
     Column("delta_vs_off_usd", "a month, against speculation off; below 0: saved", "money", 16),
@@ -36,6 +36,7 @@ _COST = (
     Column("drafter_training_usd_one_off", "of the sheet Inputs", "money", 26),
     Column("payback_months", "training / what is saved a month; never: nothing is saved", "three",
            15),
+    Column("decision", "which arm costs less, by how much, and what the other gives", width=46),
     Column("api_price_per_1m", "of a million output tokens, hosted", "usd", 16),
     Column("breakeven_tokens_per_month", "output tokens above which the fleet is cheaper than that "
            "API", "count", 26),
@@ -100,12 +101,14 @@ def _costs(
         off = result(s, "off", "monthly_total_usd")
         delta, once = this("delta_vs_off_usd"), this("drafter_training_usd_one_off")
         none = either(unknown, off.is_blank())
-        payback = if_(delta < 0, once / (0 - delta), "never")
+        payback = if_(once <= 0, "nothing to pay back", if_(delta < 0, once / (0 - delta), "never"))
+        said = _decision(delta, sized(s, "on", "speedup_at_peak"))
         formulas |= {
             "delta_vs_off_usd": if_(none, "", month - off),
             "delta_pct": if_(none, "", if_(off > 0, 100 * (month - off) / off, "")),
             "drafter_training_usd_one_off": made(s, "drafter_training_usd"),
             "payback_months": if_(delta.is_blank(), "", payback),
+            "decision": if_(delta.is_blank(), "", said),
         }
     return {
         "scenario_id": Cell(s.id, "text"),
@@ -113,3 +116,16 @@ def _costs(
         "label": Cell(f"{s.id} {arm}", "text"),
         **{name: Cell(if_ok(made, s, f), "formula") for name, f in formulas.items()},
     }
+
+
+def _decision(delta: Formula, speedup: Formula) -> Formula:
+    """Say which arm costs less a month, and what speculation gives at the peak."""
+    gain = if_(
+        speedup.is_blank(), "",
+        joined("; at the peak speculation makes tokens come ", as_text(speedup, "0.00"),
+               " times as fast"),
+    )  # fmt: skip
+    saved = joined("on: saves ", as_text(0 - delta, "0"), " USD a month")
+    lost = joined("off: saves ", as_text(delta, "0"), " USD a month")
+    money = if_(delta < 0, saved, if_(delta > 0, lost, "both cost the same"))
+    return joined(money, gain)

@@ -29,7 +29,7 @@ from specsim.units import HOUR_S, MTOK
 
 NAME = "Crossover"
 _COLUMNS = (
-    Column("scenario_id", "column of the sheet Inputs", width=11),
+    Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
     Column("load", "that is looked at: of the sheet Inputs", "load"),
     Column("load_unit", "what loads count", width=16),
     Column("decision_at_load", "on, off or neutral (0.95 to 1.05) at this load", width=15),
@@ -37,7 +37,7 @@ _COLUMNS = (
     Column("speedup_low", "10th percentile", "ratio"),
     Column("speedup_high", "90th percentile", "ratio"),
     Column("state", "over all loads: always, never or crosses", width=10),
-    Column("crossover_load", "load at which the gain first turns into a loss", "load", 14),
+    Column("crossover_load", "in load_unit: where the gain first turns into a loss", "load", 14),
     Column("crossover_low", "10th percentile, as exported; blank: outside the loads, or "
            "acceptance was changed", "load", 13),
     Column("crossover_high", "90th percentile, likewise", "load", 13),
@@ -53,15 +53,21 @@ _COLUMNS = (
     Column("out_tok_s_on", "output tokens per second of a replica", "tok_s", 13),
     Column("usd_per_mtok_off", "price of a million output tokens at this load", "usd", 16),
     Column("usd_per_mtok_on", "price of a million output tokens at this load", "usd", 16),
-    Column("best_k_at_load", "draft tokens that serve this load fastest, as exported", "count", 14),
-    Column("verdict", "on, off, schedule or neutral, as exported", width=11),
-    Column("recommended_schedule", "vLLM's num_speculative_tokens_per_batch_size, as exported",
+    Column("crossover_qps", "requests/s of a replica at the crossover, off", "three", 14),
+    Column("best_k_at_load", "draft tokens that serve this load fastest; blank once load or "
+           "acceptance is changed", "count", 14),
+    Column("verdict", "over all loads: on, off, schedule or neutral; likewise", width=11),
+    Column("recommended_schedule", "vLLM's num_speculative_tokens_per_batch_size; likewise",
            width=34),
-    Column("binding_reason", "why, as exported", width=80),
+    Column("binding_reason", "why; likewise", width=80),
     Column("range_check", "of the sheet Inputs", width=30),
     Column("marker_load", "the crossover, for the chart; the load where there is none", "load",
            folded=True),
     Column("marker_off", "what the off arm does there", "three", folded=True),
+    *(
+        Column(f"{name}_exported", "what it was when this was exported", folded=True)
+        for name in ("best_k_at_load", "verdict", "recommended_schedule", "binding_reason")
+    ),
     Column("row_off", "row of the off block below the load", "count", folded=True),
     Column("weight_off", "how far to the next", "exact", folded=True),
     Column("row_on", "row of the on block below the load", "count", folded=True),
@@ -111,10 +117,8 @@ def crossover(
                 "load": Cell(made(s, "load_used"), "formula"),
                 "load_unit": Cell(s.load_unit, "text"),
                 "range_check": Cell(made(s, "range_check"), "formula"),
-                "verdict": Cell(s.prediction.verdict.decision),
-                "binding_reason": Cell(s.prediction.verdict.reason),
                 **cells,
-                **_exported(s),
+                **_exported(s, made, sheet, row),
             }
         )
     return result
@@ -235,6 +239,7 @@ def _turn(s: Subject, sheet: Sheet, row: int, off: Block, on: Block) -> dict[str
     beside = off.place(off.column(key_of(s)), shown)
     x0, x1 = at(off.column(key_of(s)), beside), at(off.column(key_of(s)), beside + 1)
     drawn = between(off.column(charted(s)), beside, (shown - x0) / (x1 - x0))
+    passing = between(off.column("qps"), beside, (shown - x0) / (x1 - x0))
     place = on.place(on.column(key_of(s)), load)
     loads = on.column(key_of(s))
     weight = (load - at(loads, place)) / (at(loads, place + 1) - at(loads, place))
@@ -243,6 +248,7 @@ def _turn(s: Subject, sheet: Sheet, row: int, off: Block, on: Block) -> dict[str
         "state": Cell(state, "formula"),
         "crossover_load": Cell(turn, "formula"),
         "crossover_out_tok_s": Cell(if_(load.is_blank(), "", there), "formula"),
+        "crossover_qps": Cell(if_(load.is_blank(), "", passing), "formula"),
         "marker_load": Cell(if_(load.is_blank(), sheet.ref(row, "load"), load), "formula"),
         "marker_off": Cell(drawn, "formula"),
     }
@@ -272,14 +278,28 @@ def _even(s: Subject, sheet: Sheet, row: int, off: Block, on: Block) -> dict[str
     return {"break_even_AL": Cell(read, "formula")}
 
 
-def _exported(s: Subject) -> dict[str, Cell | None]:
-    best = next((b for b in s.prediction.best_k if b.load == s.load), None)
-    cells: dict[str, Cell | None] = {
-        "best_k_at_load": None if best is None else Cell(float(best.k))
+def _exported(s: Subject, made: Fields, sheet: Sheet, row: int) -> dict[str, Cell | None]:
+    """Return what only specsim can say, for as long as it was said of these inputs."""
+    texts: dict[str, float | str | None] = {
+        "best_k_at_load": next((float(b.k) for b in s.prediction.best_k if b.load == s.load), None),
+        "verdict": s.prediction.verdict.decision,
+        "binding_reason": s.prediction.verdict.reason,
+        "recommended_schedule": _schedule(s),
     }
-    if s.on is None or s.is_open or not can_schedule(s.deployment):
-        return cells
-    tiers = schedule_of(s.prediction, s.k, s.deployment.speculative_max_num_seqs)
-    if tiers is not None:
-        cells["recommended_schedule"] = Cell(json.dumps([list(tier) for tier in tiers]))
+    same = [made(s, "load").equals(s.load)]
+    if s.on is not None:
+        same.append(made(s, "acceptance_length").equals(float(s.on.lengths[s.on.base])))
+    cells: dict[str, Cell | None] = {}
+    for name, value in texts.items():
+        if value is not None:
+            known = sheet.ref(row, f"{name}_exported")
+            cells[f"{name}_exported"] = Cell(value)
+            cells[name] = Cell(if_(both(*same), known, ""), "formula")
     return cells
+
+
+def _schedule(s: Subject) -> str | None:
+    if s.on is None or s.is_open or not can_schedule(s.deployment):
+        return None
+    tiers = schedule_of(s.prediction, s.k, s.deployment.speculative_max_num_seqs)
+    return None if tiers is None else json.dumps([list(tier) for tier in tiers])

@@ -24,10 +24,10 @@ def sensitivity(found: Sequence[Subject]) -> Sheet:
 
     def column(side: str, name: str) -> Column:
         text, _ = described(SensitivityPoint, name)
-        return Column(f"{name}_{side}", f"{text}; at {side}", _DIGITS[name], 17)
+        return Column(f"{name}_{side}", f"{_blank(text)}; at {side}", _DIGITS[name], 17)
 
     heads = tuple(
-        Column(name, described(Sensitivity, name)[0], digits, width)
+        Column(name, _blank(described(Sensitivity, name)[0]), digits, width)
         for name, digits, width in (
             ("factor", "general", 20),
             ("unit", "general", 12),
@@ -41,7 +41,7 @@ def sensitivity(found: Sequence[Subject]) -> Sheet:
         "What each input is worth, at the values that were exported: moved alone to its low and "
         "its high value. Replicas move with the largest stable rate of the closed form.",
         (
-            Column("scenario_id", "column of the sheet Inputs", width=11),
+            Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
             *heads,
             *(column(side, name) for name in _OUTCOMES for side in ("low", "base", "high")),
             Column("why", "where low and high come from", width=60),
@@ -71,14 +71,19 @@ _EVIDENCE_WIDTHS = {"case": 34, "source": 60, "note": 60, "model": 20, "accelera
 def measured(found: Sequence[Subject]) -> Sheet:
     """Build the sheet of measurements against the model, own and published."""
     columns = tuple(
-        Column(f.name, f.metadata["description"], "three", float(_EVIDENCE_WIDTHS.get(f.name, 12)))
+        Column(
+            f.name,
+            _blank(f.metadata["description"]),
+            "three",
+            float(_EVIDENCE_WIDTHS.get(f.name, 12)),
+        )
         for f in dataclasses.fields(Evidence)
-    )
+    )  # fmt: skip
     sheet = Sheet(
         "Measured vs model",
         "Own benchmark files (--measurements) and published measurements of this model or GPU "
         "against what specsim says of them: how far off it may be here.",
-        (Column("scenario_id", "column of the sheet Inputs", width=11), *columns),
+        (Column("scenario_id", "scenario, as in the sheet Inputs", width=11), *columns),
         frozen_columns=2,
     )
     for s in found:
@@ -86,6 +91,11 @@ def measured(found: Sequence[Subject]) -> Sheet:
             cells = {f.name: _known(getattr(row, f.name)) for f in dataclasses.fields(Evidence)}
             sheet.add({"scenario_id": Cell(s.id, "text"), **cells})
     return sheet
+
+
+def _blank(text: str) -> str:
+    """Return a description of JSON as one of cells."""
+    return text.replace("null:", "blank:").replace("null where", "blank where")
 
 
 def _known(value: object) -> Cell | None:
@@ -103,7 +113,7 @@ def assumptions(found: Sequence[Subject]) -> Sheet:
         "What was decided for you, what the figures rest on and how sure that is, and what to know "
         "before trusting them.",
         (
-            Column("scenario_id", "column of the sheet Inputs", width=11),
+            Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
             Column("kind", "default, constant, price, source or warning", width=11),
             Column("field", "what it is about", width=34),
             Column("value", "what was taken", "three", 40),
@@ -190,7 +200,7 @@ def memory(found: Sequence[Subject]) -> Sheet:
         "Memory",
         "Where the memory of one replica goes, all GPUs together.",
         (
-            Column("scenario_id", "column of the sheet Inputs", width=11),
+            Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
             Column("arm", "speculation off or on", width=7),
             Column("label", "for the chart", width=10),
             *(Column(name, text, "three", 19) for name, text in parts),
@@ -233,7 +243,7 @@ def acceptance(found: Sequence[Subject]) -> Sheet:
         "Speedup over acceptance, as specsim found it at the first, the middle and the last load "
         "of the scenario. It does not change in the sheet.",
         (
-            Column("scenario_id", "column of the sheet Inputs", width=11),
+            Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
             Column("acceptance_length", "tokens per step", "ratio", 17),
             Column("draft_acceptance_rate", "accepted / drafted", "ratio", 20),
             Column("speedup_first_load", "on / off at the first load", "ratio", 18),
@@ -263,7 +273,7 @@ def slo(found: Sequence[Subject], made: Fields) -> Sheet:
         "What was promised, and what one replica reaches at the largest rate that keeps it. It is "
         "fixed: another promise needs other load tests, so export again.",
         (
-            Column("scenario_id", "column of the sheet Inputs", width=11),
+            Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
             Column("target", "latency and statistic; attainment_pct: share of requests that meet "
                    "all bounds on one", width=20),
             Column("limit", "asked for, ms or %", "three"),

@@ -9,12 +9,14 @@ from specsim.analysis.plan.capacity import Capacity
 from specsim.export.workbook.fields import Fields
 from specsim.export.workbook.formulas import (
     Formula,
+    as_text,
     at,
     between,
     both,
     either,
     greatest,
     if_,
+    joined,
     larger,
     round_down,
     round_up,
@@ -24,11 +26,13 @@ from specsim.export.workbook.inputs import if_ok
 from specsim.export.workbook.sheets import Cell, Column, Sheet
 from specsim.export.workbook.speculation import Speculation, place_and_weight
 from specsim.export.workbook.subjects import Subject
-from specsim.export.workbook.sweep import ARMS, Sweep
+from specsim.export.workbook.sweep import ARMS, Block, Sweep
 
 _EXACTLY = 1.0 - 1e-9
 """A quotient this little above a whole number is that number, as in `specsim plan`."""
 _WATT_PER_KW = 1000
+_CLOSE_PCT = 5
+"""So little more per replica would save one: less than what load tests and the model know."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def arms_of(s: Subject) -> tuple[str, ...]:
 
 
 _CAPACITY = (
-    Column("scenario_id", "column of the sheet Inputs", width=11),
+    Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
     Column("arm", "speculation off or on", width=7),
     Column("acceptance_length", "at which it was found, tokens per step", "exact", 17),
     Column("max_qps_per_replica_at_slo", "largest rate of one replica that keeps the promise; 0: "
@@ -98,30 +102,34 @@ def _capacity_row(s: Subject, c: Capacity) -> dict[str, Cell | None]:
 
 
 _FLEET = (
-    Column("scenario_id", "column of the sheet Inputs", width=11),
+    Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
     Column("arm", "speculation off or on", width=7),
     Column("max_qps_per_replica_at_slo", "largest rate of one replica that keeps the promise",
            "three", 26),
     Column("target_util_pct", "share of it that a replica gets at the peak", "pct", 14),
     Column("peak_qps", "requests/s at the peak, grown", "three"),
-    Column("replicas_base", "that the peak needs", "count", 13),
+    Column("replicas_unrounded", "peak_qps / (rate at the SLO x target utilisation)", "ratio", 17),
+    Column("replicas_base", "the same rounded up: what the peak needs", "count", 13),
     Column("redundancy", "spare replicas; 1 is N+1", "count", 11),
-    Column("replicas_total", "both", "count", 13),
+    Column("replicas_total", "replicas_base + redundancy", "count", 13),
     Column("gpus_per_replica", "GPUs of a replica", "count", 15),
-    Column("gpus_total", "of the fleet", "count", 11),
-    Column("servers_total", "that hold them", "count", 13),
-    Column("util_at_peak_pct", "load / load at the SLO", "pct", 15),
-    Column("util_at_avg_pct", "the same on average", "pct", 15),
-    Column("util_one_replica_down_pct", "the same at the peak, one replica down", "pct", 24),
+    Column("gpus_total", "GPUs of the fleet", "count", 11),
+    Column("servers_total", "servers that hold them", "count", 13),
+    Column("util_at_peak_pct", "load / load at the SLO at the peak, all replicas up", "pct", 15),
+    Column("util_at_avg_pct", "load / load at the SLO on average", "pct", 15),
+    Column("util_one_replica_down_pct", "load / load at the SLO at the peak, one replica down",
+           "pct", 24),
     Column("slo_ok_one_down", "whether the rest still keeps the promise: y or n", width=15),
     Column("speculation_one_down", "what to do with speculation then", width=30),
     Column("autoscale_min", "replicas on average, spares included", "count", 13),
     Column("autoscale_max", "replicas at the peak, spares included", "count", 13),
     Column("power_kw", "at the GPUs' rated power: an upper bound", "three"),
-    Column("qps_per_replica", "at the peak", "three", 15),
+    Column("qps_per_replica", "requests/s of a replica at the peak", "three", 15),
+    Column("in_flight_per_replica", "requests in flight then: hold it against the crossover",
+           "load", 20),
     Column("speedup_at_peak", "time per token off / on at that rate; blank: not read", "ratio", 15),
     Column("limited_by", "what forbids more load, as exported", width=22),
-    Column("note", "why there is no fleet", width=30),
+    Column("note", "why there is no fleet, or how little one replica fewer would take", width=34),
     Column("range_check", "of the sheet Inputs", width=30),
     Column("place", "row of the sheet Capacity, of the on arm", "count", folded=True),
     Column("weight", "how far to the next", "exact", folded=True),
@@ -215,6 +223,7 @@ def _sized(s: Subject, made: Fields, sheet: Sheet, row: int) -> dict[str, Cell |
     alone = replicas <= 1
     each = peak / (replicas - 1)
     formulas = {
+        "replicas_unrounded": peak / utilised,
         "replicas_base": needed(peak),
         "replicas_total": this("replicas_base") + this("redundancy"),
         "gpus_total": replicas * of_a_replica,
@@ -248,12 +257,30 @@ def _sized(s: Subject, made: Fields, sheet: Sheet, row: int) -> dict[str, Cell |
     }
     cells["gpus_per_replica"] = Cell(float(s.deployment.n_gpus), "fixed")
     none = "no rate keeps the promise of the sheet SLO: there is no fleet"
-    cells["note"] = Cell(if_(rate > 0, "", none), "formula")
+    exact, base = this("replicas_unrounded"), this("replicas_base")
+    over = 100 * (exact / (base - 1) - 1)
+    near = joined("one replica fewer would do with ", as_text(over, "0.0"), " % more per replica")
+    close = if_(exact.is_blank(), "", if_(base <= 1, "", if_(over <= _CLOSE_PCT, near, "")))
+    cells["note"] = Cell(if_(rate > 0, close, none), "formula")
     return cells
+
+
+def _in_flight(result: Rows, s: Subject, arm: str, block: Block) -> None:
+    """Add the requests in flight at the peak, by Little's law."""
+    each = result(s, arm, "qps_per_replica")
+    rates = block.column("qps")
+    place = block.place(rates, each)
+    low, high = at(rates, place), at(rates, place + 1)
+    weight = if_(high > low, (each - low) / (high - low), 0)
+    slot_ms = between(block.column("slot_ms"), place, larger(0, smaller(1, weight)))
+    flight = if_(each.is_blank(), "", if_(each > greatest(rates), "", each * slot_ms / 1000))
+    row = result.rows[s.id, arm]
+    result.sheet.rows[row]["in_flight_per_replica"] = Cell(flight, "formula")
 
 
 def _compare(result: Rows, s: Subject, swept: Sweep) -> None:
     """Add to the on arm what it needs of both: the gain at the peak, and one replica down."""
+    _in_flight(result, s, "off", swept.off[s.id])
     if s.on is None:
         return
     row = result.rows[s.id, "on"]
@@ -270,6 +297,7 @@ def _compare(result: Rows, s: Subject, swept: Sweep) -> None:
     )
     one_down = if_(replicas.is_blank(), "", if_(replicas <= 1, "none is left", says))
     result.sheet.rows[row]["speculation_one_down"] = Cell(one_down, "formula")
+    _in_flight(result, s, "on", swept.on[s.id])
     times, known = [], []
     for block in (swept.off[s.id], swept.on[s.id]):
         rates = block.column("qps")

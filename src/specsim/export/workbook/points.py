@@ -31,7 +31,7 @@ def points(found: Sequence[Subject]) -> Sheet | None:
         "Every load of a ladder that is too long to be live: what specsim predicts at the values "
         "that were exported.",
         (
-            Column("scenario_id", "column of the sheet Inputs", width=11),
+            Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
             Column("arm", "speculation off or on", width=7),
             Column("load", "concurrency or requests/s", "load"),
             Column("ratio_vs_off", "on / off", "ratio"),

@@ -39,13 +39,25 @@ def _lines(
     yield "made", f"{date} by specsim {__version__}", "text"
     for s in found:
         yield f"scenario {s.id}", _described(s), "text"
+        if not s.traffic_given:
+            yield f"traffic {s.id}", (
+                "an example, which nobody gave: what one replica without speculation serves at "
+                f"load {s.load:g} is taken for the peak; replace it in the sheet Inputs"
+            ), "assumption"  # fmt: skip
         verdict = s.prediction.verdict
         yield f"verdict {s.id}", f"as exported: {verdict.decision}; {verdict.reason}", "output"
     yield "how to use it", (
         "Change the blue and amber cells of the sheet Inputs: price, utilisation, peak factor, "
         "growth, spares, requests per month, load, acceptance length. Every other sheet follows, "
         "without macros. What needs the model itself (another GPU, model, drafter, number of draft "
-        "tokens, lengths, promise) needs specsim export again."
+        "tokens, lengths, promise) needs specsim export again; `specsim plan --vary k=1,2,3 "
+        "--xlsx` puts several numbers of draft tokens side by side."
+    ), "text"  # fmt: skip
+    yield "which sheet answers what", (
+        "Crossover: at one load of one replica, which arm is faster. Fleet and Cost: at your "
+        "traffic, with the promise kept, how many replicas each arm needs and which costs less "
+        "(column decision). They may differ: an arm that is faster at low load may hold less load "
+        "within the promise, and replicas come whole (column note of Fleet)."
     ), "text"  # fmt: skip
     for kind, (_, _, meaning) in styles.KINDS.items():
         if kind != "text":

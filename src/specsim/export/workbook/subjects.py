@@ -213,6 +213,8 @@ def shown_of(plan: Plan, load: Load) -> list[Scenario]:
     chosen: dict[str, Scenario] = {}
     for candidate in plan.candidates:
         scenario = candidate.source
+        if candidate.stable_rate is None:
+            continue  # it could not be tested: the plan says why
         if candidate.arm == "baseline" and any(
             c.arm == "speculative" and _same_deployment(c.source, scenario) for c in plan.candidates
         ):

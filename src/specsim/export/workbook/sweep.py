@@ -66,7 +66,7 @@ class Sweep:
 def columns(most_lengths: int) -> tuple[Column, ...]:
     """Return the columns; those that are read between acceptance lengths stand behind."""
     return (
-        Column("scenario_id", "column of the sheet Inputs", width=11),
+        Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
         Column("arm", "speculation off or on", width=7),
         Column("k", "draft tokens per step", "count", 6),
         Column("concurrency", "requests in the system; in flight, of an open loop", "load", 13),

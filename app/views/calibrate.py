@@ -1,0 +1,335 @@
+"""Calibrate: measured runs in, what they tell of the constants out, for all pages to use."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+import streamlit as st
+from show import escaped, figure
+from state import CALIBRATION, Asked, calibration
+from uploads import MAX_FILE_BYTES, MAX_TOTAL_BYTES, read_calibration, read_uploads
+
+from specsim.analysis.predict import predict
+from specsim.catalog.calibration import dump_calibration
+from specsim.errors import SpecsimError
+from specsim.export.figures.calibration import (
+    TITLES,
+    Metric,
+    as_measured,
+    load_of,
+    measured,
+    measured_rows,
+    read_rows,
+    without_acceptance,
+)
+from specsim.export.tables import count, exact
+from specsim.export.workbook.twins import csv_text
+from specsim.schema.calibration import Calibration, CalibrationReport
+from specsim.schema.measurement import Measurement, Measurements
+from specsim.schema.results import Prediction
+from specsim.schema.scenario import Scenario
+from views.calibration_report import report, scope_words
+
+_READ, _FIT, _GIVEN = "calibrate_read", "calibrate_fit", "calibrate_given"
+"""Where the session keeps what was read, the last fit, and an uploaded calibration."""
+_ARMS: dict[str, Literal["off", "on"] | None] = {"left out": None, "off": "off", "on": "on"}
+_SHORT: dict[Metric, str] = {"tpot_ms": "Time per token", "output_tok_s": "Throughput"}
+_POLL_S = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """What a fit is asked for besides scenario and runs."""
+
+    unknown_arm: Literal["off", "on"] | None = None
+    hold_out: tuple[float, ...] = ()
+    hold_out_k: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fit:
+    """A fit, or why there is none, and what it was asked for."""
+
+    asked: tuple[str, int, _Options]
+    report: CalibrationReport | None
+    error: str = ""
+
+
+def page(asked: Sequence[Asked]) -> None:
+    """Draw the page."""
+    in_use()
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        read = _files()
+    with right:
+        _given()
+    if read is None:
+        st.info(
+            "Upload what benchmarks wrote: results of vllm bench, SGLang, GuideLLM, aiperf, "
+            "inference-perf, llm-d or InferenceX, a CSV or XLSX table, server logs and /metrics "
+            "beside them. The side bar says what was measured; `specsim measure plan` writes a "
+            "sweep that tells most."
+        )
+        return
+    _what_was_read(read)
+    if not any(load_of(row) for row in read.rows):
+        return
+    chosen = _chosen(asked)
+    if chosen.scenario is None:
+        st.error(escaped(chosen.error))
+        return
+    _against_the_model(chosen.scenario, read)
+    _fit(chosen.scenario, read)
+
+
+def in_use() -> None:
+    """Say that all pages use a calibration, with a way to drop it; nothing where none is."""
+    found = calibration()
+    if found is None:
+        return
+    with st.container(border=True, horizontal=True, vertical_alignment="center"):
+        st.markdown(
+            f":violet-badge[calibrated] All pages use a calibration of {scope_words(found.scope)}, "
+            f"made on {found.created.isoformat()} from {len(found.runs)} runs.",
+            width="stretch",
+        )
+        st.button("Drop it", key="calibrate_drop", on_click=_drop)
+
+
+def _drop() -> None:
+    st.session_state.pop(CALIBRATION, None)
+
+
+def _use(found: Calibration) -> None:
+    st.session_state[CALIBRATION] = found
+
+
+def _forget() -> None:
+    st.session_state.pop(_READ, None)
+
+
+def _files() -> Measurements | None:
+    """Draw the upload of runs and return what they say; None: nothing was uploaded."""
+    st.subheader("Measured runs", anchor=False)
+    of_folder = st.toggle(
+        "Upload a whole folder", key="calibrate_folder", on_change=_forget,
+        help="Names of folders say which arm a run is of, and logs belong to runs beside them.",
+    )  # fmt: skip
+    uploads = st.file_uploader(
+        "Benchmark files, logs, metrics, tables",
+        accept_multiple_files="directory" if of_folder else True,
+        max_upload_size=MAX_FILE_BYTES // 2**20, on_change=_forget,
+        key="calibrate_folder_files" if of_folder else "calibrate_files",
+        help="They are read on the machine that serves this page, and not kept.",
+    )  # fmt: skip
+    st.caption(f"At most {MAX_FILE_BYTES // 2**20} MiB a file, {MAX_TOTAL_BYTES // 2**20} MiB in "
+               "all; larger ones: `specsim calibrate` in a terminal.")  # fmt: skip
+    if uploads and _READ not in st.session_state:
+        with st.spinner(f"Reading {len(uploads)} file{'s' if len(uploads) > 1 else ''}"):
+            st.session_state[_READ] = read_uploads(uploads)
+    found: Measurements | None = st.session_state.get(_READ)
+    if found is not None and not uploads:
+        st.caption(f"Still here from before: {len(found.rows)} rows.")
+        st.button("Forget them", key="calibrate_forget", on_click=_forget)
+    return found
+
+
+def _given() -> None:
+    """Draw the upload of a calibration that exists."""
+    st.subheader("A calibration that you have", anchor=False)
+    upload = st.file_uploader(
+        "File of `specsim calibrate`", type=["yaml", "yml", "json"], max_upload_size=4,
+        key="calibrate_given_file",
+    )  # fmt: skip
+    if upload is None:
+        return
+    try:
+        found = read_calibration(upload)
+    except SpecsimError as problem:
+        st.error(escaped(str(problem)))
+        return
+    told = [p for p in found.parameters if p.identifiable]
+    st.markdown(
+        f"Of {scope_words(found.scope)}, {found.created.isoformat()}, {len(found.runs)} runs. It "
+        + (
+            "moves "
+            + ", ".join(
+                f"{escaped(p.name)} × {p.factor:.3g} ({p.low:.2g} to {p.high:.2g})" for p in told
+            )
+            if told
+            else "tells no factor apart from the shipped constants"
+        )
+        + "."
+    )
+    _offer(found, key="calibrate_use_given")
+
+
+def _offer(found: Calibration, *, key: str) -> None:
+    """Offer a calibration to all pages."""
+    in_use_now = calibration() == found
+    st.button(
+        "In use on all pages" if in_use_now else "Use it on all pages", key=key, type="primary",
+        on_click=_use, args=(found,), disabled=in_use_now,
+    )  # fmt: skip
+
+
+def _what_was_read(read: Measurements) -> None:
+    rows = read_rows(read.rows)
+    runs = sum(load_of(row) is not None for row in read.rows)
+    unknown = sum(row.arm == "unknown" and load_of(row) is not None for row in read.rows)
+    said = f"{runs} run{'' if runs == 1 else 's'} read"
+    if len(rows) > runs:
+        said += f", {len(rows) - runs} logs and metrics beside them"
+    if read.skipped:
+        said += f"; {len(read.skipped)} file{'' if len(read.skipped) == 1 else 's'} gave nothing"
+    st.markdown(f"**{said}.**")
+    if unknown:
+        st.warning(
+            f"{unknown} of them say nowhere whether they speculate: name files or folders `off` or "
+            "`on`, upload the server's log, or say below what they are taken as."
+        )
+    with st.expander(f"What was read ({len(rows)} rows)", expanded=not runs):
+        if rows:
+            st.dataframe(rows, hide_index=True)
+            st.download_button("CSV", csv_text(rows), "runs.csv", "text/csv",
+                               key="calibrate_read_csv", on_click="ignore")  # fmt: skip
+        else:
+            st.write("Not one run.")
+    if read.skipped:
+        with st.expander(f"Files that gave nothing ({len(read.skipped)})", expanded=not runs):
+            skipped = [{"file": s.source, "why": s.reason} for s in read.skipped]
+            st.dataframe(skipped, hide_index=True, key="calibrate_skipped")
+
+
+def _chosen(asked: Sequence[Asked]) -> Asked:
+    """Return the side whose scenario was measured."""
+    if len(asked) == 1:
+        return asked[0]
+    titles = {a.title: a for a in asked}
+    title = st.segmented_control(
+        "Scenario that was measured", list(titles), default=asked[0].title, required=True,
+        key="calibrate_side",
+    )  # fmt: skip
+    return titles[title or asked[0].title]
+
+
+@st.cache_data(show_spinner=False, max_entries=16)
+def _prediction(text: str, fitted: str) -> Prediction:
+    found = Calibration.model_validate_json(fitted) if fitted else None
+    return predict(Scenario.model_validate_json(text), calibration=found)
+
+
+def _against_the_model(scenario: Scenario, read: Measurements) -> None:
+    st.subheader("Runs against the model", anchor=False)
+    fitted = calibration()
+    try:
+        asked = as_measured(scenario, read.rows)
+        found = _prediction(asked.model_dump_json(exclude_unset=True),
+                            "" if fitted is None else fitted.model_dump_json())  # fmt: skip
+    except SpecsimError as problem:
+        st.error(escaped(str(problem)))
+        return
+    metric = _metric("calibrate_metric")
+    rows = measured_rows(found, read.rows, metric)
+    if not any(row["what"] == "measured" for row in rows):
+        st.info(f"No run says its {TITLES[metric]} and its arm.")
+    figure(measured(found, read.rows, metric), rows, key=f"calibrate_model_{metric}",
+           alt=f"{_SHORT[metric]} of measured runs over the model's curves")  # fmt: skip
+    lengths = f"{count(asked.workload.input_tokens)} in, {count(asked.workload.output_tokens)} out"
+    constants = "shipped constants" if fitted is None else "calibrated constants"
+    st.caption(f"Lines: the side bar's deployment with {constants}, at the runs' loads and lengths "
+               f"({lengths} tokens). Dots: measured.")  # fmt: skip
+
+
+def _metric(key: str) -> Metric:
+    chosen: Metric | None = st.segmented_control(
+        "Figure", list(_SHORT), default="tpot_ms", required=True, key=key,
+        format_func=_SHORT.__getitem__, label_visibility="collapsed",
+    )  # fmt: skip
+    return chosen or "tpot_ms"
+
+
+def _options(rows: Sequence[Measurement]) -> _Options:
+    """Draw what a fit can be asked for."""
+    loads = sorted({load[0] for row in rows if (load := load_of(row)) is not None})
+    ks = sorted({row.num_speculative_tokens for row in rows if row.num_speculative_tokens})
+    with st.expander("How to fit"), st.container(horizontal=True, gap="large"):
+        arm = st.selectbox(
+            "Runs of which nothing says whether they speculate are", list(_ARMS),
+            key="calibrate_unknown", width=300,
+        )  # fmt: skip
+        held = st.multiselect(
+            "Loads to hold out", loads, format_func=exact, key="calibrate_hold_out", width=300,
+            help="Kept from the fit and predicted by it: a test of what it is worth.",
+        )  # fmt: skip
+        held_k = st.multiselect(
+            "k to hold out", ks, key="calibrate_hold_out_k", width=200,
+            help="Draft tokens per step, kept from the fit and predicted by it.",
+        )  # fmt: skip
+    return _Options(_ARMS[arm or "left out"], tuple(held), tuple(held_k))
+
+
+def _fit(scenario: Scenario, read: Measurements) -> None:
+    st.subheader("Fit", anchor=False)
+    options = _options(read.rows)
+    asked = (scenario.model_dump_json(exclude_unset=True), id(read), options)
+    if st.button("Fit the constants to these runs", key="calibrate_fit_button", type="primary"):
+        st.session_state.pop(_FIT, None)
+        st.session_state[_FIT] = _run(asked, lambda: _calibrated(scenario, read, options))
+        st.rerun()
+    found: _Fit | None = st.session_state.get(_FIT)
+    if found is None:
+        st.caption("It takes some seconds. What the runs cannot tell keeps the shipped value.")
+        return
+    if found.asked != asked:
+        st.warning("Files, side bar or options have changed since this fit: fit again.")
+    if found.report is None:
+        st.error(escaped(found.error))
+        return
+    with st.container(horizontal=True):
+        _offer(found.report.calibration, key="calibrate_use")
+        st.download_button(
+            "Download calibration.yaml", dump_calibration(found.report.calibration),
+            "calibration.yaml", "application/yaml", key="calibrate_download", on_click="ignore",
+        )  # fmt: skip
+    report(found.report)
+
+
+def _calibrated(scenario: Scenario, read: Measurements, options: _Options) -> CalibrationReport:
+    from specsim.calibration.calibrate import calibrate
+    from specsim.calibration.rows import assume_arm
+
+    rows = assume_arm(read, options.unknown_arm)
+    return calibrate(
+        without_acceptance(scenario, rows.rows), rows,
+        hold_out=options.hold_out, hold_out_k=options.hold_out_k,
+    )  # fmt: skip
+
+
+@st.cache_resource(show_spinner=False)
+def _workers() -> ThreadPoolExecutor:
+    """Return the threads that fit, for all sessions: a fit fills a core."""
+    return ThreadPoolExecutor(max_workers=2, thread_name_prefix="fit")
+
+
+def _run(asked: Any, work: Callable[[], CalibrationReport]) -> _Fit:
+    """Fit beside the page, which can be stopped or left meanwhile."""
+    job = _workers().submit(work)
+    start = time.monotonic()
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button("Stop", key="calibrate_stop")  # any click ends this run of the page
+        said = st.empty()
+    try:
+        while not job.done():
+            said.markdown(f"Fitting, {time.monotonic() - start:.0f} s")
+            time.sleep(_POLL_S)
+    finally:
+        job.cancel()
+    try:
+        return _Fit(asked, job.result())
+    except SpecsimError as problem:
+        return _Fit(asked, None, str(problem))
