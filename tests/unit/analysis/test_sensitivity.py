@@ -386,7 +386,7 @@ def test_an_overloaded_arm_has_no_figures_and_the_largest_swing() -> None:
     found = sensitivity(scenario({"load.request_rate": (1,)}), load=load)
     assert found[0].factor in ("acceptance_length", "context", "output_tokens", "input_tokens")
     assert found[0].at_base.speedup is not None
-    assert found[0].at_high.speedup is None
+    assert None in (found[0].at_low.speedup, found[0].at_high.speedup)
 
 
 def test_method_none_has_one_arm() -> None:
