@@ -13,6 +13,7 @@ from state import (
     FORMS,
     PER_SECOND,
     PRESETS,
+    UNSAID,
     A,
     Asked,
     B,
@@ -135,10 +136,10 @@ def _speculation(side: Side) -> None:
     if method == "none":
         return
     if method == "draft_model":
-        _choose(side, "drafter", "Draft model", [DEFAULTS["drafter"], *models()],
+        _choose(side, "drafter", "Draft model", [UNSAID["drafter"], *models()],
                 accept_new_options=True)  # fmt: skip
     elif method in trained:
-        _choose(side, "drafter", "Drafter", [DEFAULTS["drafter"], *trained[method]])
+        _choose(side, "drafter", "Drafter", [UNSAID["drafter"], *trained[method]])
     left, right = st.columns(2)
     with left:
         st.slider("Draft tokens, k", 1, _MOST_K, DEFAULTS["k"], key=side.key("k"), **BOUND)
@@ -238,7 +239,7 @@ def _widgets(data: Mapping[str, Any]) -> dict[str, Any]:
     engine = data.get("engine", {})
     if engine.get("version"):
         found["engine"] = f"{engine.get('name', 'vllm')}@{engine['version']}"
-    return {"method": "none", "drafter": DEFAULTS["drafter"], **found, "settings": "\n".join(lines)}
+    return {"method": "none", "drafter": UNSAID["drafter"], **found, "settings": "\n".join(lines)}
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -20,6 +20,7 @@ from specsim.errors import SpecsimError
 from specsim.schema.calibration import Calibration
 from specsim.schema.model import DrafterSpec
 from specsim.schema.scenario import DEFAULT_CONCURRENCY, Scenario
+from specsim.schema.speculation import NO_DRAFTER
 
 PRESETS: dict[str, Any] = yaml.safe_load(
     (Path(__file__).parent / "presets.yaml").read_text(encoding="utf-8")
@@ -31,12 +32,15 @@ CALIBRATION = "calibration"
 """Where the session keeps the calibration that all pages use."""
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Concurrencies that curves are drawn through; the load that is asked about is added."""
-DEFAULTS: dict[str, Any] = {
-    "workload": "chat", "deployment": next(iter(PRESETS["deployments"])),
+UNSAID: dict[str, str] = {
     "dtype": "checkpoint's", "kv_dtype": "default", "drafter": "the catalog's",
-    "draft_tp": "default",
+    "draft_tp": "default", "engine": "newest",
+}  # fmt: skip
+"""What widgets show where the scenario leaves the choice to specsim."""
+DEFAULTS: dict[str, Any] = {
+    **UNSAID, "workload": "chat", "deployment": next(iter(PRESETS["deployments"])),
     "rate": 0.6, "draft_rate": 0.4, "positions": "0.7, 0.5, 0.35, 0.25", "profile": "",
-    "engine": "newest", "settings": "", "loads": "in flight", "request_rate": 5.0,
+    "settings": "", "loads": "in flight", "request_rate": 5.0,
     **PRESETS["workloads"]["chat"],
     **next(iter(PRESETS["deployments"].values())),
 }  # fmt: skip
@@ -128,9 +132,9 @@ def scenario_data(side: Side) -> dict[str, Any]:
     if speculation["method"] != "none":
         speculation["num_speculative_tokens"] = int(side.get("k"))
         speculation["acceptance"] = _acceptance(side)
-        if side.get("drafter") not in ("", None, DEFAULTS["drafter"]):
+        if _said(side, "drafter"):
             speculation["drafter"] = side.get("drafter")
-        if side.get("draft_tp") != DEFAULTS["draft_tp"]:
+        if _said(side, "draft_tp") and speculation["method"] not in NO_DRAFTER:
             speculation["draft_tensor_parallel_size"] = int(side.get("draft_tp"))
     data: dict[str, Any] = {
         "target": {"model": side.get("model")},
@@ -147,12 +151,16 @@ def scenario_data(side: Side) -> dict[str, Any]:
         "load": _load(side),
     }
     for name, key in (("dtype", "weight_dtype"), ("kv_dtype", "kv_dtype")):
-        if side.get(name) not in ("", None, DEFAULTS[name]):
+        if _said(side, name):
             data["target"][key] = side.get(name)
-    if side.get("engine") not in ("", None, DEFAULTS["engine"]):
+    if _said(side, "engine"):
         name, _, version = str(side.get("engine")).partition("@")
         data["engine"] = {"name": name, **({"version": version} if version else {})}
     return data
+
+
+def _said(side: Side, name: str) -> bool:
+    return side.get(name) not in ("", None, UNSAID[name])
 
 
 def load_of(side: Side) -> float:

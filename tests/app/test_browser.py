@@ -52,6 +52,7 @@ def test_a_shared_link_reproduces_the_view(browser: Browser, address: str) -> No
             "hardware": {"accelerator": "h100_sxm", "tensor_parallel_size": 4},
             "speculation": {
                 "method": "eagle", "num_speculative_tokens": 6, "acceptance": {"length": 3.2},
+                "draft_tensor_parallel_size": 1,
             },
             "workload": {"input_tokens": 512, "output_tokens": 256, "temperature": 0.7},
             "load": {"concurrency": [200]},

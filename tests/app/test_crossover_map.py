@@ -61,6 +61,7 @@ def speedup(load: float, **overrides: Any) -> float:
         "hardware": {"accelerator": "h100_sxm", "tensor_parallel_size": 4},
         "speculation": {
             "method": "eagle", "num_speculative_tokens": 4, "acceptance": {"length": 2.4},
+            "draft_tensor_parallel_size": 1,
         },
         "workload": {"input_tokens": 512, "output_tokens": 256, "temperature": 0.7},
         "load": {"concurrency": [load]},

@@ -49,7 +49,11 @@ def kv(**overrides: Any) -> KvResult:
     scenario = {
         "target": {"model": "llama-3.1-70b"},
         "hardware": {"accelerator": "h100_sxm", "tensor_parallel_size": 4},
-        "speculation": {"method": "eagle", "num_speculative_tokens": 4},
+        "speculation": {
+            "method": "eagle",
+            "num_speculative_tokens": 4,
+            "draft_tensor_parallel_size": 1,
+        },
     }
     return specsim.kv_budget(specsim.load_scenario(scenario, overrides=overrides))
 
