@@ -21,7 +21,10 @@ _PORT = 8501
     "--host", default="127.0.0.1", show_default=True,
     help="Address to listen at; 0.0.0.0 lets others in, who need no password.",
 )  # fmt: skip
-@click.option("--port", type=click.IntRange(1, 65535), default=_PORT, show_default=True)
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=_PORT, show_default=True,
+    help="Port to listen at.",
+)  # fmt: skip
 @click.option("--browser/--no-browser", default=True, show_default=True, help="Open a browser.")
 def command(host: str, port: int, browser: bool) -> None:
     """Open the web app: what-if, crossover map, drafters, memory, capacity and cost.
