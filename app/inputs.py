@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
+from show import escaped
 from state import (
     BOUND,
     CUSTOM,
     DEFAULTS,
     FORMS,
+    MODEL_FILE,
     PER_SECOND,
     PRESETS,
     UNSAID,
@@ -24,6 +26,7 @@ from state import (
     models,
     scenario_data,
 )
+from uploads import drop_model, uploaded_model
 
 from specsim.catalog.acceptance import profile_ids
 from specsim.catalog.engines import engine_versions
@@ -115,6 +118,7 @@ def _presets(side: Side) -> None:
 def _deployment(side: Side) -> None:
     _choose(side, "model", "Model", models(), accept_new_options=True,
             help=describe("target.model"))  # fmt: skip
+    _own_model(side)
     left, right = st.columns([3, 2])
     with left:
         _choose(side, "gpu", "GPU", devices(), help=describe("hardware.accelerator"))
@@ -125,6 +129,33 @@ def _deployment(side: Side) -> None:
         _choose(side, "dtype", "Weights", _WEIGHT_DTYPES, help=describe("target.weight_dtype"))
     with right:
         _choose(side, "kv_dtype", "KV cache", _KV_DTYPES, help=describe("target.kv_dtype"))
+
+
+def _own_model(side: Side) -> None:
+    """Take a model's config.json in place of a named one; a link cannot hold it."""
+    with st.popover("Or your own config.json", width="stretch"):
+        upload = st.file_uploader(
+            "A model's config.json", type=["json"], key=side.key("config"),
+            help="Stays on this machine and out of the link.",
+        )  # fmt: skip
+    taken = side.key("config_taken")
+    if upload is None:
+        drop_model(key=side.key(MODEL_FILE))
+        st.session_state.pop(taken, None)
+        return
+    if st.session_state.get(taken) != upload.file_id:
+        st.session_state[taken] = upload.file_id
+        st.session_state[side.key("config_said")] = ""
+        try:
+            uploaded_model(upload, key=side.key(MODEL_FILE))
+        except SpecsimError as problem:
+            drop_model(key=side.key(MODEL_FILE))
+            st.session_state[side.key("config_said")] = str(problem)
+    refused = st.session_state.get(side.key("config_said"))
+    if refused:
+        st.error(escaped(refused))
+    else:
+        st.caption(f"The uploaded {escaped(upload.name)} is used in place of the model's name.")
 
 
 def _speculation(side: Side) -> None:

@@ -137,7 +137,7 @@ def scenario_data(side: Side) -> dict[str, Any]:
         if _said(side, "draft_tp") and speculation["method"] not in NO_DRAFTER:
             speculation["draft_tensor_parallel_size"] = int(side.get("draft_tp"))
     data: dict[str, Any] = {
-        "target": {"model": side.get("model")},
+        "target": {"model": uploaded_path(side) or side.get("model")},
         "hardware": {
             "accelerator": side.get("gpu"),
             "tensor_parallel_size": int(side.get("tp")),
@@ -157,6 +157,16 @@ def scenario_data(side: Side) -> dict[str, Any]:
         name, _, version = str(side.get("engine")).partition("@")
         data["engine"] = {"name": name, **({"version": version} if version else {})}
     return data
+
+
+MODEL_FILE = "model_file"
+"""Where the session keeps a side's uploaded config.json."""
+
+
+def uploaded_path(side: Side) -> str:
+    """Return the path of the config.json that a side uses in place of a named model, if any."""
+    found = st.session_state.get(side.key(MODEL_FILE))
+    return "" if found is None else str(found.path)
 
 
 def _said(side: Side, name: str) -> bool:

@@ -76,3 +76,12 @@ def browser() -> Iterator[Browser]:
         chromium = playwright.chromium.launch(executable_path=path, args=list(_FLAGS))
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def lab() -> Path:
+    """Return recorded runs of a real vLLM, or skip."""
+    folder = Path(__file__).parents[3] / "shared" / "lab" / "closed_loop"
+    if not folder.is_dir():
+        pytest.skip(f"no data folder at {folder}")
+    return folder

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlparse
 
+import openpyxl
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -97,3 +99,50 @@ def test_fits_the_screen_in_both_themes(
             "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"
         )
         assert background == ("rgb(255, 255, 255)" if theme == "light" else "rgb(18, 22, 28)")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    "page_name", ["crossover-map", "drafters", "memory", "capacity", "calibrate", "accuracy"]
+)
+def test_every_page_fits_the_screen(
+    browser: Browser, address: str, page_name: str, width: int
+) -> None:
+    theme = "dark" if width == 390 else "light"
+    with opened(browser, f"{address}/{page_name}", width=width, theme=theme) as page:
+        expect(page.get_by_test_id("stMain")).to_be_visible(timeout=30_000)
+        expect(page.get_by_test_id("stMainBlockContainer").locator("> div").first).not_to_be_empty(
+            timeout=30_000
+        )
+        page.wait_for_timeout(3000)
+        assert page.get_by_test_id("stException").count() == 0
+        overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert overflow <= 0
+
+
+@pytest.mark.shared
+def test_a_real_benchmark_file_is_uploaded(browser: Browser, address: str, lab: Path) -> None:
+    with opened(browser, f"{address}/calibrate") as page:
+        uploader = page.get_by_test_id("stMain").get_by_test_id("stFileUploaderDropzoneInput").first
+        expect(uploader).to_be_attached(timeout=30_000)
+        uploader.set_input_files([str(path) for path in sorted(lab.rglob("*.json"))[:4]])
+        expect(page.get_by_text("4 runs read")).to_be_visible(timeout=60_000)
+        expect(page.get_by_test_id("stVegaLiteChart").first).to_be_visible(timeout=30_000)
+        assert page.get_by_test_id("stException").count() == 0
+
+
+def test_the_workbook_is_downloaded_and_opens(
+    browser: Browser, address: str, tmp_path: Path
+) -> None:
+    with opened(browser, f"{address}/capacity") as page:
+        button = page.get_by_role("button", name=re.compile("Workbook"))
+        expect(button).to_be_visible(timeout=30_000)
+        with page.expect_download(timeout=120_000) as download:
+            button.click()
+        path = tmp_path / "plan.xlsx"
+        download.value.save_as(path)
+    book = openpyxl.load_workbook(path, data_only=True)
+    assert {"Inputs", "Fleet", "Cost", "Charts"} <= set(book.sheetnames)
+    headers = [cell.value for cell in book["Fleet"][3]]
+    replicas = book["Fleet"].cell(4, headers.index("replicas_total") + 1).value
+    assert replicas >= 2

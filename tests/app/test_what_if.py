@@ -174,3 +174,35 @@ def test_an_open_loop_asks_for_a_rate() -> None:
     at = opened(loads="per second", request_rate="8")
     assert not at.exception
     assert "Speedup at 8" in metrics(at)
+
+
+@pytest.mark.shared
+def test_an_uploaded_config_is_the_model() -> None:
+    found = REPO.parent / "shared" / "lab" / "target_config.json"
+    if not found.is_file():
+        pytest.skip(f"no config.json at {found}")
+    at = opened(method="none", tp="1", gpu="l40s", dtype="bf16")
+    at.file_uploader(key="config").set_value(("**x**.json", found.read_bytes(), "application/json"))
+    at.run()
+    assert not at.exception
+    assert not at.error
+    assert "\\*\\*x\\*\\*.json" in " ".join(caption.value for caption in at.caption)
+    expected = specsim.predict(
+        specsim.load_scenario({
+            "target": {"model": str(found), "weight_dtype": "bf16"},
+            "hardware": {"accelerator": "l40s"},
+            "workload": {"input_tokens": 512, "output_tokens": 256, "temperature": 0.7},
+            "load": {"concurrency": [32]},
+        })
+    ).points[0].baseline  # fmt: skip
+    assert expected is not None
+    assert metrics(at)["$/Mtok off at 32"] == f"${expected.usd_per_mtok:.2f}"
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\1\2", b"[]", b'{"a": 1}', b"{" * 5000])
+def test_what_is_no_config_is_a_sentence(content: bytes) -> None:
+    at = opened()
+    at.file_uploader(key="config").set_value(("model.json", content, "application/json")).run()
+    assert not at.exception
+    assert len(at.error) == 1
+    assert "Speedup at 32" in metrics(at)
