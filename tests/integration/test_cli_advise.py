@@ -121,7 +121,7 @@ def test_an_slo_is_held(tmp_path: Path) -> None:
         (("nowhere.yaml",), "nowhere.yaml"),
         ((CHAT, "--set", "speculation.method=none"), "does not speculate"),
         ((CHAT, "--slo", "tpot=1"), "statistic"),
-        ((CHAT, "-o", CHAT), "another -o"),
+        ((CHAT, "-o", CHAT), "another name"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(args: tuple[str, ...], said: str) -> None:

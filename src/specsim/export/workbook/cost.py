@@ -16,6 +16,7 @@ from specsim.units import HOUR_S, MTOK
 _COST = (
     Column("scenario_id", "scenario, as in the sheet Inputs", width=11),
     Column("arm", "speculation off or on", width=7),
+    Column("decision", "which arm costs less, by how much, and what the other gives", width=46),
     Column("label", "for the chart", width=10),
     Column("gpu_hour_usd", "price of a GPU and hour", "usd", 13),
     Column("commit_discount_pct", "off the price", "pct", 18),
@@ -36,7 +37,6 @@ _COST = (
     Column("drafter_training_usd_one_off", "of the sheet Inputs", "money", 26),
     Column("payback_months", "training / what is saved a month; never: nothing is saved", "three",
            15),
-    Column("decision", "which arm costs less, by how much, and what the other gives", width=46),
     Column("api_price_per_1m", "of a million output tokens, hosted", "usd", 16),
     Column("breakeven_tokens_per_month", "output tokens above which the fleet is cheaper than that "
            "API", "count", 26),
