@@ -170,7 +170,7 @@ def test_a_measurement_is_never_overwritten(
     said = one_line(done, 2)
     assert any(
         word in said
-        for word in ("is also read or written by", "was read by", "only .txt is replaced by")
+        for word in ("is also read or written by", "was read by", "is replaced by a report")
     )
 
 
