@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from show import beside, escaped, predicted
 from state import BOUND, Asked, calibration, devices
 
 from specsim.analysis.overlay import Overlay
+from specsim.analysis.plan.candidates import listed_price
 from specsim.analysis.plan.fleet import GPUS_PER_SERVER
 from specsim.analysis.plan.plan import NUM_REQUESTS, plan
 from specsim.analysis.plan.search import LoadTest
@@ -245,7 +245,7 @@ def _prices(asked: Sequence[Asked], axes: dict[str, dict[str, Any]]) -> dict[str
     for device in used:
         profile = load_hardware(device)
         name = profile.identity.id
-        known = min(profile.price, key=lambda p: p.kind != "typical", default=None)
+        known = listed_price(profile)
         listed = None if known is None else known.usd_per_gpu_hour
         usd = _number(f"usd_{name}", f"{escaped(name)}, $ per GPU and hour", LEAST_USD, MOST_USD,
                       listed, step=0.1, placeholder="no price known")  # fmt: skip
@@ -253,8 +253,8 @@ def _prices(asked: Sequence[Asked], axes: dict[str, dict[str, Any]]) -> dict[str
             found[name] = PricePaid(usd, None, _GIVEN)
             st.caption(_GIVEN + ("" if listed is None else f"; the catalog has \\${listed:g}"))
         elif known is not None:
-            date = "undated" if known.as_of is None else f"as of {known.as_of.isoformat()}"
-            st.caption(f"{date} · {escaped(f'{known.kind}, {known.source}')}")
+            date = "undated" if known.as_of is None else f"as of {known.as_of}"
+            st.caption(f"{date} · {escaped(known.source)}")
         else:
             st.caption("no price: candidates are ranked by GPUs")
     return found
@@ -383,8 +383,7 @@ def _workbook(asked: Asked, setting: Setting, found: Plan | None) -> None:
     if found is None:
         shown = [] if predicted(asked) is None else [asked.scenario]
     else:
-        served = tuple(c for c in found.candidates if c.stable_rate is not None)
-        shown = shown_of(dataclasses.replace(found, candidates=served), asked.scenario.load)
+        shown = shown_of(found, asked.scenario.load)
     if not shown:
         return
     of_book = AskedOfBook(

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from specsim.analysis.arms import Arm, baseline_arm
 from specsim.analysis.constants import Constants
-from specsim.analysis.crossover import search_loads
 from specsim.analysis.curves import Pair
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import closed_loop, largest_batch, mean_context, open_loop
@@ -32,8 +31,6 @@ Array = npt.NDArray[np.float64]
 _MOST_LENGTHS = 10
 _NARROWEST = 0.05
 """Share of the range in 1 / length that is not divided further."""
-_SEARCHED = 64
-"""Loads that `predict` searches for a crossover; the table holds them too."""
 _GOOD = 0.002
 """Relative error of a straight line between two loads that is good enough."""
 _ROUNDS = 5
@@ -287,7 +284,7 @@ def _refined(arms: Pair, loads: Array) -> Array:
     # From where requests wait, time to first token rises steeply.
     most = [largest_batch(arm, arms.workload)[0] for arm in (arms.baseline, arms.speculative)]
     full = np.clip(np.floor(most), 1.0, arms.baseline.max_num_seqs)
-    rows = np.union1d(loads, search_loads(arms.baseline.max_num_seqs, n=_SEARCHED))
+    rows = np.union1d(loads, arms.searched_loads())
     # Two at least, or there is nothing to read between.
     rows = np.union1d(rows, [*full, rows[-1] + 1.0] if rows.size == 1 else full)
     for _ in range(_ROUNDS):

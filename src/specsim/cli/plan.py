@@ -159,7 +159,10 @@ def command(
             calibration=None if calibration is None else load_calibration(calibration),
         )  # fmt: skip
         shown = shown_of(answer, request.scenario.load)
-        save(worked_out(shown, asked_of_all), xlsx, csv_dir)
+        if shown:
+            save(worked_out(shown, asked_of_all), xlsx, csv_dir)
+        else:
+            click.echo("! no workbook: no candidate could be tested, see why above", err=True)
     if answer.best is None:
         click.get_current_context().exit(NOTHING_MEETS)
 

@@ -7,12 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from specsim.analysis.curves import pair
 from specsim.analysis.predict import predict
 from specsim.analysis.resolve import resolve
-from specsim.analysis.serving import open_loop
 from specsim.catalog.case import case_points
 from specsim.errors import SpecsimError
 from specsim.schema.case import Case, CasePoint, Direction
@@ -128,8 +125,5 @@ def _overloaded(scenario: Scenario, search: Sequence[Path]) -> float | None:
     if scenario.speculation.method == "none" or scenario.load.request_rate is None:
         return None
     arms = pair(resolve(scenario, search=search))
-    on, off = (
-        float(np.max(open_loop(arm, arms.workload).largest_stable_rate))
-        for arm in (arms.speculative, arms.baseline)
-    )
+    off, on = arms.largest_stable_rates()
     return on / off if math.isfinite(on / off) else None

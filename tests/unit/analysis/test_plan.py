@@ -323,7 +323,7 @@ def test_prices_given_rank_anew() -> None:
 
 
 def test_without_a_price_gpus_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specsim.analysis.plan.candidates._price", lambda profile: None)
+    monkeypatch.setattr("specsim.analysis.plan.candidates.listed_price", lambda profile: None)
     answer = planned()
     assert answer.best is not None
     assert answer.candidates[0].usd_per_month is None

@@ -200,7 +200,7 @@ def outcome(option: Option, setting: Setting) -> Outcome:
         accelerator=profile.identity.id,
         gpus_per_replica=deployment.n_gpus,
         tdp_w=profile.datasheet.tdp_w,
-        price=_price(profile),
+        price=listed_price(profile),
         load=load,
         ttft_p95_ms=at_peak.ttft_ms.p95 if at_peak else None,
         tpot_p95_ms=at_peak.tpot_ms.p95 if at_peak else None,
@@ -243,7 +243,8 @@ def _one_down_speedup(
     return float(off.tpot_ms.mean / on.tpot_ms.mean)
 
 
-def _price(profile: HardwareProfile) -> PricePaid | None:
+def listed_price(profile: HardwareProfile) -> PricePaid | None:
+    """Return the price that a profile lists: the first typical one, else the first."""
     prices = sorted(profile.price, key=lambda price: price.kind != "typical")
     if not prices:
         return None

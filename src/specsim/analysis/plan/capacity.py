@@ -9,7 +9,6 @@ import numpy as np
 
 from specsim.analysis.overlay import Overlay
 from specsim.analysis.plan.search import LoadAtSlo, load_at_slo
-from specsim.analysis.prepare import SEED
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import open_loop
 from specsim.analysis.simulation.load_test import load_test
@@ -43,8 +42,8 @@ def capacities(
     *,
     lengths: Sequence[float] = (),
     given: float | None = None,
-    num_requests: int = 5000,
-    seed: int = SEED,
+    num_requests: int,
+    seed: int,
 ) -> tuple[Capacity, ...]:
     """Return what a replica holds with speculation off, and on at each acceptance length.
 

@@ -227,11 +227,9 @@ def _notes(found: Sequence[Subject]) -> Iterator[str]:
 
 def _rates(s: Subject) -> Iterator[tuple[str, float]]:
     """Return the rate at the SLO of each arm, at the acceptance that was given."""
-    yield "off", s.capacities[0].request_rate
-    if s.on is not None:
-        given = float(s.on.lengths[s.on.base])
-        chosen = [c for c in s.capacities[1:] if c.acceptance_length == given]
-        yield "on", chosen[0].request_rate
+    yield "off", s.capacity_off.request_rate
+    if s.capacity_on is not None:
+        yield "on", s.capacity_on.request_rate
 
 
 def refuse_open(path: Path) -> None:

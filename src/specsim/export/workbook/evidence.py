@@ -294,12 +294,8 @@ def slo(found: Sequence[Subject], made: Fields) -> Sheet:
 
 
 def _targets(s: Subject) -> Iterator[dict[str, Cell | None]]:
-    off = {r.target: r for r in s.capacities[0].reached}
-    on: dict[str, Any] = {}
-    if s.on is not None:
-        given = float(s.on.lengths[s.on.base])
-        chosen = next(c for c in s.capacities[1:] if c.acceptance_length == given)
-        on = {r.target: r for r in chosen.reached}
+    off = {r.target: r for r in s.capacity_off.reached}
+    on = {} if s.capacity_on is None else {r.target: r for r in s.capacity_on.reached}
     for name, reached in off.items():
         also = on.get(name)
         per_user = 1000.0 / reached.limit if name.startswith("tpot") else None

@@ -172,10 +172,8 @@ def fleet(
 
 
 def _binding(s: Subject, arm: str) -> str:
-    if arm == "off" or s.on is None:
-        return s.capacities[0].binding
-    given = float(s.on.lengths[s.on.base])
-    return next(c.binding for c in s.capacities[1:] if c.acceptance_length == given)
+    on = s.capacity_on
+    return s.capacity_off.binding if arm == "off" or on is None else on.binding
 
 
 def _held(

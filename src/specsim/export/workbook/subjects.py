@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from specsim.analysis.curves import Pair, pair
+from specsim.analysis.curves import pair
 from specsim.analysis.overlay import Overlay
+from specsim.analysis.plan.candidates import listed_price
 from specsim.analysis.plan.capacity import Capacity, capacities
 from specsim.analysis.plan.plan import EVERY_DEVICE, NUM_REQUESTS
 from specsim.analysis.predict import predict
@@ -81,6 +82,16 @@ class Subject:
     evidence: tuple[Evidence, ...]
 
     @property
+    def capacity_off(self) -> Capacity:
+        """What a replica holds with speculation off."""
+        return self.capacities[0]
+
+    @property
+    def capacity_on(self) -> Capacity | None:
+        """What it holds with speculation on, at the acceptance that was given."""
+        return _at_given(self.capacities, self.on)
+
+    @property
     def is_open(self) -> bool:
         """Whether its loads are request rates."""
         return self.deployment.scenario.load.request_rate is not None
@@ -122,8 +133,8 @@ def _subject(label: str, name: str, scenario: Scenario, asked: Asked) -> Subject
         num_requests=asked.num_requests, seed=asked.seed,
     )  # fmt: skip
     price = _price(deployment, asked.prices or {})
-    given = next((c for c in found if on is not None and c.arm == "speculative" and
-                  c.acceptance_length == float(on.lengths[on.base])), found[0])  # fmt: skip
+    off_rate, on_rate = (None if c is None else c.request_rate or None
+                         for c in (found[0], _at_given(found, on)))  # fmt: skip
     return Subject(
         id=label,
         name=name,
@@ -143,7 +154,7 @@ def _subject(label: str, name: str, scenario: Scenario, asked: Asked) -> Subject
         sensitivities=sensitivity(
             scenario, traffic=traffic, load=load,
             # Where no rate keeps the promise there is no fleet to move.
-            capacity_qps=(found[0].request_rate or None, given.request_rate or None),
+            capacity_qps=(off_rate, on_rate),
             usd_per_gpu_hour=None if price is None else price.usd_per_gpu_hour,
             search=asked.search, calibration=asked.calibration,
         ),
@@ -154,14 +165,17 @@ def _subject(label: str, name: str, scenario: Scenario, asked: Asked) -> Subject
     )  # fmt: skip
 
 
+def _at_given(found: Sequence[Capacity], on: SlotTable | None) -> Capacity | None:
+    if on is None:
+        return None
+    given = float(on.lengths[on.base])
+    return next(c for c in found[1:] if c.acceptance_length == given)
+
+
 def _tables(deployment: Deployment, laid: Overlay) -> tuple[SlotTable, SlotTable | None]:
     if deployment.method == "none":
         return baseline_table(deployment, laid.point(), _table_loads(deployment)), None
-    return slot_tables(deployment, _pair(deployment, laid), _table_loads(deployment))
-
-
-def _pair(deployment: Deployment, laid: Overlay) -> Pair:
-    return pair(deployment, laid.point())
+    return slot_tables(deployment, pair(deployment, laid.point()), _table_loads(deployment))
 
 
 MOST_LIVE_LOADS = 100
@@ -191,11 +205,7 @@ def _capacity_lengths(on: SlotTable | None, slo: Slo) -> tuple[float, ...]:
 def _price(deployment: Deployment, prices: Mapping[str, PricePaid]) -> PricePaid | None:
     profile = deployment.hardware
     given = prices.get(profile.identity.id, prices.get(EVERY_DEVICE))
-    if given is not None or not profile.price:
-        return given
-    price = min(profile.price, key=lambda p: p.kind != "typical")
-    date = None if price.as_of is None else price.as_of.isoformat()
-    return PricePaid(price.usd_per_gpu_hour, date, f"{price.kind}, {price.source}")
+    return listed_price(profile) if given is None else given
 
 
 MOST_SHOWN = 6
@@ -216,7 +226,10 @@ def shown_of(plan: Plan, load: Load) -> list[Scenario]:
         if candidate.stable_rate is None:
             continue  # it could not be tested: the plan says why
         if candidate.arm == "baseline" and any(
-            c.arm == "speculative" and _same_deployment(c.source, scenario) for c in plan.candidates
+            c.arm == "speculative"
+            and c.stable_rate is not None
+            and _same_deployment(c.source, scenario)
+            for c in plan.candidates
         ):
             continue  # its own sheets show speculation off beside on
         named = scenario.model_copy(update={"name": candidate.deployment, "load": load})
