@@ -9,7 +9,7 @@ import streamlit as st
 from show import beside, escaped, figure
 from state import BOUND, Asked, calibration
 
-from specsim.analysis.drafters import DrafterResult, compare_drafters
+from specsim.analysis.drafters import DrafterResult, OffArms, Standing, compare_drafters, standing
 from specsim.analysis.predict import kv_result
 from specsim.analysis.ways import TEXTS, Way, methods_without_drafter, ways
 from specsim.errors import SpecsimError
@@ -17,7 +17,8 @@ from specsim.export.figures.drafters import dots, rows, trade, turn
 from specsim.export.tables import count
 from specsim.schema.calibration import Calibration
 from specsim.schema.model import DrafterKind
-from specsim.schema.scenario import Scenario
+from specsim.schema.scenario import Load, Scenario
+from specsim.schema.speculation import Speculation
 
 _TP = {"side bar's": None, "1": 1, "target's": 0}
 _OWN = "drafter's own"
@@ -33,16 +34,37 @@ def page(asked: Sequence[Asked]) -> None:
     beside(asked, _side)
 
 
-@st.cache_data(show_spinner="Predicting every way of drafting", max_entries=64)
-def _compared(
-    text: str, load: float, fitted: str, options: dict[str, Any]
-) -> tuple[tuple[Way, ...], tuple[DrafterResult, ...], tuple[Way, ...]]:
+@st.cache_resource(show_spinner=False, max_entries=64)
+def _off_arms(text: str, fitted: str) -> OffArms:
+    """Keep what the target does alone, by the scenario without its speculation."""
+    return {}
+
+
+@st.cache_resource(show_spinner="Predicting every way of drafting", max_entries=64)
+def _standing(text: str, fitted: str) -> Standing:
+    scenario = Scenario.model_validate_json(text)
+    alone = scenario.model_copy(update={"speculation": Speculation()})
+    return standing(
+        scenario,
+        calibration=Calibration.model_validate_json(fitted) if fitted else None,
+        without=_off_arms(alone.model_dump_json(exclude_unset=True), fitted),
+    )
+
+
+@st.cache_data(show_spinner=False, max_entries=64)
+def _ways(text: str, options: dict[str, Any]) -> tuple[Way, ...]:
     scenario = Scenario.model_validate_json(text)
     # One sentence where the target alone does not fit, instead of the same for every drafter.
-    kv_result(scenario.model_copy(update={"speculation": type(scenario.speculation)()}))
-    found = ways(scenario, **options)
-    known = Calibration.model_validate_json(fitted) if fitted else None
-    return (found, *compare_drafters(found, load=load, calibration=known))
+    kv_result(scenario.model_copy(update={"speculation": Speculation()}))
+    return ways(scenario, **options)
+
+
+def _any_load(scenario: Scenario) -> str:
+    """Return a scenario as the key of what does not depend on its load, but for its unit."""
+    unit = "concurrency" if scenario.load.request_rate is None else "request_rate"
+    return scenario.model_copy(update={"load": Load(**{unit: (1.0,)})}).model_dump_json(
+        exclude_unset=True
+    )
 
 
 def _side(asked: Asked) -> None:
@@ -52,13 +74,14 @@ def _side(asked: Asked) -> None:
     options = _controls(asked, asked.scenario)
     results_here = st.container()
     fitted = calibration()
-    key = asked.scenario.model_dump_json(exclude_unset=True)
+    laid = "" if fitted is None else fitted.model_dump_json()
     try:
         with st.expander("Acceptance of each way of drafting: what is known, and your own"):
             options["lengths"] = _lengths(asked, asked.scenario, options)
         with results_here:
-            found, results, refused = _compared(
-                key, asked.load, "" if fitted is None else fitted.model_dump_json(), options
+            found = _ways(_any_load(asked.scenario), options)
+            results, refused = compare_drafters(
+                found, load=asked.load, stand=lambda way: _standing(_any_load(way), laid)
             )
             _shown(asked, found, results, refused)
     except SpecsimError as problem:
@@ -92,7 +115,7 @@ def _controls(asked: Asked, scenario: Scenario) -> dict[str, Any]:
 
 def _lengths(asked: Asked, scenario: Scenario, options: dict[str, Any]) -> dict[str, float]:
     """Draw the table of acceptance, and return the lengths that were written into it."""
-    found = ways(scenario, **options)
+    found = _ways(_any_load(scenario), options)
     table = [
         {
             "Drafter": way.label,

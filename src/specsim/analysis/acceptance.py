@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from specsim.analysis.constants import Constants
-from specsim.catalog.acceptance import at_temperature, decay, load_profile, profile_ids
+from specsim.catalog.acceptance import at_temperature, decay, load_profile, load_profiles
 from specsim.catalog.general import load_general
 from specsim.catalog.models import canonical_id
 from specsim.errors import UsageError
@@ -208,8 +208,7 @@ def _profiles_for(scenario: Scenario, search: Sequence[Path]) -> list[str]:
     method, model = scenario.speculation.method, scenario.target.model
     here = canonical_id(model) or model
     ranked = []
-    for profile_id in profile_ids(search=search):
-        profile = load_profile(profile_id, search=search)
+    for profile_id, profile in load_profiles(search=search).items():
         if profile.method != method:
             continue
         target = profile.target and (canonical_id(profile.target) or profile.target)

@@ -79,6 +79,8 @@ class Arm:
     """Factor on what a prompt adds to the step that it rides on: 1 but for a calibration."""
     lengths: Num | None = None
     """Tokens per step by verify length 0..k (last axis): adaptive verification chooses."""
+    sampled: bool = False
+    """The constants are samples: curves through many of them may be coarser."""
 
     def step(
         self,
@@ -188,6 +190,7 @@ def baseline_arm(deployment: Deployment, constants: Constants | None = None) -> 
         cached_tokens=cached,
         shared_prefix_tokens=cached if workload.shared_prefix else 0.0,
         prompt_scale=constants.scales.get("prompt", 1.0),
+        sampled=constants.n_samples > 0,
     )
 
 
@@ -234,6 +237,7 @@ def speculative_arm(
         discrepancy=discrepancy,
         host_discrepancy=1.0 if constants.discrepancy is None else discrepancy,
         prompt_scale=constants.scales.get("prompt", 1.0),
+        sampled=constants.n_samples > 0,
         lengths=lengths if adaptive else None,
     )
 

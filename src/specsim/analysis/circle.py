@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specsim.analysis.arms import Arm, baseline_arm, speculative_arm
-from specsim.analysis.predict import kv_result
+from specsim.analysis.predict import kv_of
 from specsim.analysis.prepare import prepared
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import closed_loop, largest_batch
@@ -113,7 +113,7 @@ def memory_circle(
         for name, arm in arms.items()
     }
     notes = [note for arm in arms.values() for note in arm.budget.notes]
-    kv = kv_result(scenario, search=search)
+    kv = kv_of(deployment)
     return MemoryCircle(
         devices=deployment.n_gpus,
         gpu_memory_utilization=deployment.gpu_memory_utilization,

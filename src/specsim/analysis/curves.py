@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from specsim.schema.scenario import Workload
 
 Array = npt.NDArray[np.float64]
 
+_OPEN = "open loop"
 _RATE_POINTS = 48
 _LOAD_POINTS = 64
 
@@ -37,6 +39,8 @@ class Pair:
     speculative: Arm
     workload: Workload
     is_open: bool
+    without: dict[bytes | str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What the off arm does by loads: whatever shares it with this pair asks once."""
 
     def speedup(self, loads: Array) -> Array:
         """Return on / off at loads (last axis).
@@ -46,13 +50,11 @@ class Pair:
         """
         if not self.is_open:
             served = closed_loop(self.speculative, self.workload, loads).output_tokens_per_s
-            without = closed_loop(self.baseline, self.workload, loads).output_tokens_per_s
-            return np.asarray(served / without)
+            return np.asarray(served / self._served_without(loads))
         off_curve, on_curve = self.open_loops
         # An answer of one token has no time per token: its first token is all there is.
         metric = "tpot_s" if self.workload.output_tokens > 1.0 else "ttft_s"
-        off = off_curve.at(loads, getattr(off_curve, metric))
-        on = on_curve.at(loads, getattr(on_curve, metric))
+        off, on = (curve.at(loads, getattr(curve, metric)) for curve in (off_curve, on_curve))
         return np.where(np.isfinite(off) & ~np.isfinite(on), 0.0, off / on)
 
     def at_rates(self, rates: Array, k: int, proposal_rate: float) -> Pair:
@@ -68,12 +70,22 @@ class Pair:
                 proposal_rate=proposal_rate,
             )
         on = self.speculative.with_acceptance(tokens_per_step=tokens, lengths=lengths)
-        return Pair(self.baseline, on, self.workload, self.is_open)
+        return replace(self, speculative=on)
 
     @functools.cached_property
     def open_loops(self) -> tuple[OpenLoop, OpenLoop]:
         """Both arms by arrival rate."""
-        return open_loop(self.baseline, self.workload), open_loop(self.speculative, self.workload)
+        if _OPEN not in self.without:
+            self.without[_OPEN] = open_loop(self.baseline, self.workload)
+        return self.without[_OPEN], open_loop(self.speculative, self.workload)
+
+    def _served_without(self, loads: Array) -> Array:
+        """Return output tokens per second of the off arm in a closed loop. [tokens/s]."""
+        key = loads.tobytes()
+        if key not in self.without:
+            self.without[key] = closed_loop(self.baseline, self.workload, loads).output_tokens_per_s
+        served: Array = self.without[key]
+        return served
 
     def largest_stable_rates(self) -> tuple[float, float]:
         """Return the rates beyond which each arm queues without end. [requests/s]."""

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from specsim.analysis.arms import speculative_arm
+from specsim.analysis.break_even import lengths_at, over_acceptance
 from specsim.analysis.constants import Constants
 from specsim.analysis.crossover import find_crossover
 from specsim.analysis.curves import Pair, pair
 from specsim.analysis.drafting import most_tokens
 from specsim.analysis.points import build_points
-from specsim.analysis.predict import kv_result
+from specsim.analysis.predict import kv_of
 from specsim.analysis.prepare import N_SAMPLES, SEED, prepared
 from specsim.analysis.resolve import Deployment
 from specsim.analysis.warnings import late_warnings
 from specsim.analysis.ways import Way
 from specsim.errors import SpecsimError, UsageError
-from specsim.physics import acceptance as law
 from specsim.schema.calibration import Calibration
 from specsim.schema.model import DrafterSpec
-from specsim.schema.results import AcceptanceResult, BestK, KvResult, Point
+from specsim.schema.results import AcceptanceResult, BestK, Crossover, KvResult, Point
 from specsim.schema.scenario import Load, Scenario
 
 Array = npt.NDArray[np.float64]
 
-_STEPS, _SEARCHED_K = 200, 8
-"""Steps of the per-token rate in which break-even is looked for, and most draft tokens tried:
-those of `predict`."""
+_SEARCHED_K = 8
+"""Most draft tokens tried: as many as by `predict`."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,31 @@ class DrafterResult:
     """What to know before trusting this."""
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What a way of drafting does whatever the load: worked out once, asked at many loads."""
+
+    deployment: Deployment
+    constants: Constants
+    arms: Pair
+    sampled: Pair
+    at_one: Array
+    """On / off with one request in flight, and its band."""
+    crossover: Crossover
+    kv: KvResult
+
+
+OffArms = dict[tuple[float, float, frozenset[str]], tuple[dict[Any, Any], dict[Any, Any]]]
+"""What off arms do, at best values and in samples, by the calibration that is laid over them."""
+
+
 def compare_drafters(
     found: Sequence[Way],
     *,
     load: float,
     search: Sequence[Path] = (),
     calibration: Calibration | Path | str | None = None,
+    stand: Callable[[Scenario], Standing] | None = None,
 ) -> tuple[tuple[DrafterResult, ...], tuple[Way, ...]]:
     """Predict ways at a load: those that run here, fastest first, and those that do not.
 
@@ -84,64 +105,98 @@ def compare_drafters(
         Requests in flight, or arriving per second where the scenario's load is a rate.
     calibration : Calibration or path, optional
         As for `predict`.
+    stand : callable, optional
+        `standing` as the caller keeps it; absent: worked out here.
     """
+    without: OffArms = {}
+    stand = stand or functools.partial(
+        standing, search=search, calibration=calibration, without=without
+    )
     results, refused = [], []
     for way in found:
         if way.scenario is None:
             refused.append(way)
             continue
         try:
-            results.append(_result(way, way.scenario, load, search, calibration))
+            results.append(_result(way, stand(way.scenario), load))
         except SpecsimError as problem:
             refused.append(replace(way, reason=str(problem)))
     results.sort(key=lambda r: -(r.point.speedup or 0.0))
     return tuple(results), tuple(refused)
 
 
-def _result(
-    way: Way,
+def standing(
     scenario: Scenario,
-    load: float,
-    search: Sequence[Path],
-    calibration: Calibration | Path | str | None,
-) -> DrafterResult:
-    is_open = scenario.load.request_rate is not None
-    at = Load(request_rate=(load,)) if is_open else Load(concurrency=(load,))
-    scenario = scenario.model_copy(update={"load": at})
+    *,
+    search: Sequence[Path] = (),
+    calibration: Calibration | Path | str | None = None,
+    without: OffArms,
+) -> Standing:
+    """Return what a way of drafting does whatever the load.
+
+    Parameters
+    ----------
+    without : dict
+        What off arms do, kept for the next way of the same target and traffic: the target alone
+        is the same whatever drafts for it, but for a calibration, which lays itself over the off
+        arm in the measure in which it is of this method.
+
+    Raises
+    ------
+    SpecsimError
+        It does not run here.
+    """
     deployment, laid = prepared(scenario, search, calibration)
     if deployment.acceptance is None:
-        raise UsageError(f"{way.label}: nothing is drafted; name a speculation method")
-    arms = pair(deployment, laid.point())
-    sampled = pair(deployment, laid.sampled(N_SAMPLES, SEED))
-    loads = np.array([load])
-    searched = arms.searched_loads()
-    if is_open:
-        here = _gains(arms, sampled, loads)
-        closed = replace(arms, is_open=False), replace(sampled, is_open=False)
-        at_one = _gains(*closed, np.array([1.0]))
+        raise UsageError("nothing is drafted; name a speculation method")
+    key = (laid.widening, laid.shipped_spread, laid.fixed)
+    point, samples = without.setdefault(key, ({}, {}))
+    constants = laid.point()
+    arms = replace(pair(deployment, constants), without=point)
+    sampled = replace(pair(deployment, laid.sampled(N_SAMPLES, SEED)), without=samples)
+    searched, one = arms.searched_loads(), np.ones(1)
+    if arms.is_open:
+        closed, closed_sampled = (replace(p, is_open=False) for p in (arms, sampled))
+        at_one = _band(closed.speedup(one), closed_sampled.speedup(one))
+        gains = arms.speedup(searched)
     else:
         # One evaluation of all loads costs little more than one of a single load.
-        both = np.concatenate([loads, [1.0]])
-        here, at_one = (g[:, None] for g in _gains(arms, sampled, both).T)
-    gains = arms.speedup(searched)
-    gain, low, high = here
+        gains = arms.speedup(np.concatenate([one, searched]))
+        at_one, gains = _band(gains[:1], sampled.speedup(one)), gains[1:]
+    loads, sharp = arms.sharpened(searched, gains)
+    return Standing(
+        deployment=deployment,
+        constants=constants,
+        arms=arms,
+        sampled=sampled,
+        at_one=at_one,
+        crossover=find_crossover(loads, sharp, sharp[None, :], loads),
+        kv=kv_of(deployment),
+    )
+
+
+def _result(way: Way, stands: Standing, load: float) -> DrafterResult:
+    arms, loads = stands.arms, np.array([load])
+    at = Load(request_rate=(load,)) if arms.is_open else Load(concurrency=(load,))
+    scenario = stands.deployment.scenario.model_copy(update={"load": at})
+    deployment = replace(stands.deployment, scenario=scenario)
+    assert deployment.acceptance is not None, "the deployment speculates"
+    gain, low, high = _band(arms.speedup(loads), stands.sampled.speedup(loads))
     (point,) = build_points(
         deployment, arms.baseline, arms.speculative, loads, speedup=gain, low=low, high=high
     )
-    best = _best_k(deployment, laid.point(), loads)
-    sharp_loads, sharp = arms.sharpened(searched, gains)
-    found = find_crossover(sharp_loads, sharp, sharp[None, :], sharp_loads)
+    best = _best_k(deployment, stands.constants, arms, loads)
     return DrafterResult(
         way=way,
         k=deployment.num_speculative_tokens,
         acceptance=deployment.acceptance.result(),
         point=point,
-        speedup_at_one=float(at_one[0, 0]),
-        low_at_one=float(at_one[1, 0]),
-        high_at_one=float(at_one[2, 0]),
-        kv=kv_result(scenario, search=search),
-        crossover=found.load,
-        crossover_state=found.state,
+        speedup_at_one=float(stands.at_one[0, 0]),
+        low_at_one=float(stands.at_one[1, 0]),
+        high_at_one=float(stands.at_one[2, 0]),
+        kv=stands.kv,
+        crossover=stands.crossover.load,
+        crossover_state=stands.crossover.state,
         break_even_length=_break_even_length(deployment, arms, loads),
         best_k=best.k,
         best_k_speedup=best.speedup,
@@ -149,9 +204,8 @@ def _result(
     )
 
 
-def _gains(arms: Pair, sampled: Pair, loads: Array) -> Array:
+def _band(gain: Array, samples: Array) -> Array:
     """Return on / off at loads with its 10th and 90th percentile, which hold it: three rows."""
-    gain, samples = arms.speedup(loads), sampled.speedup(loads)
     # Samples in which the off arm cannot serve the rate have no ratio and say nothing.
     known = np.where(np.all(np.isnan(samples), axis=0), 0.0, samples)
     low, high = np.nanpercentile(known, [10.0, 90.0], axis=0)
@@ -160,26 +214,13 @@ def _gains(arms: Pair, sampled: Pair, loads: Array) -> Array:
 
 def _break_even_length(deployment: Deployment, arms: Pair, load: Array) -> float | None:
     """Return the tokens per step at which a load is served as fast as without."""
-    acceptance = deployment.acceptance
-    assert acceptance is not None
-    k, proposal = deployment.num_speculative_tokens, acceptance.proposal_rate
-    # The gain rises with acceptance: find the tenth in which it passes 1, then look closer.
-    rates = np.linspace(0.0, 1.0, _STEPS // 10 + 1)
-    for _ in range(2):
-        gain = arms.at_rates(rates, k, proposal).speedup(load)[:, 0]
-        if not np.any(gain >= 1.0):
-            return None
-        i = int(np.argmax(gain >= 1.0))
-        if i == 0:
-            rate = rates[0]
-            break
-        rate = np.interp(1.0, gain[i - 1 : i + 1], rates[i - 1 : i + 1])
-        rates = np.linspace(rates[i - 1], rates[i], 11)
-    drafting = law.chain_length(rate, float(k))
-    return float(law.over_all_steps(drafting_length=drafting, proposal_rate=proposal))
+    model, k = deployment.acceptance, deployment.num_speculative_tokens
+    assert model is not None
+    (rate,) = over_acceptance(arms, load, k=k, proposal_rate=model.proposal_rate).even
+    return None if rate is None else float(lengths_at(model, np.asarray(rate), k)[0])
 
 
-def _best_k(deployment: Deployment, constants: Constants, load: Array) -> BestK:
+def _best_k(deployment: Deployment, constants: Constants, arms: Pair, load: Array) -> BestK:
     """Return the draft tokens that serve a load fastest; a tree is compared with off only."""
     k, drafter = deployment.num_speculative_tokens, deployment.drafter
     most = most_tokens(drafter) if isinstance(drafter, DrafterSpec) else None
@@ -187,7 +228,8 @@ def _best_k(deployment: Deployment, constants: Constants, load: Array) -> BestK:
     ks = np.arange(1, largest + 1)
     if deployment.scenario.speculation.tree is not None:
         ks = np.array([k])
-    gain = pair(deployment, constants, k=ks[:, None].astype(float)).speedup(load)[:, 0]
+    on = speculative_arm(deployment, constants, k=ks[:, None].astype(float))
+    gain = replace(arms, speculative=on).speedup(load)[:, 0]
     gain = np.where(np.isfinite(gain), gain, 0.0)
     i = int(np.argmax(gain))
     if gain[i] <= 1.0:

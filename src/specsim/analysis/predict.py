@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from specsim.analysis.acceptance import AcceptanceModel
 from specsim.analysis.arms import Arm, baseline_arm, budget, cached_tokens
+from specsim.analysis.break_even import lengths_at, over_acceptance
 from specsim.analysis.constants import Constants
 from specsim.analysis.crossover import find_crossover
 from specsim.analysis.curves import Pair, pair, service_at_rates
@@ -22,7 +24,6 @@ from specsim.analysis.serving import closed_loop, mean_context
 from specsim.analysis.verdict import verdict
 from specsim.analysis.warnings import blocking_first, late_warnings
 from specsim.errors import UsageError
-from specsim.physics import acceptance as law
 from specsim.physics.forward import forward, matrix_times
 from specsim.schema.calibration import Calibration
 from specsim.schema.model import DrafterSpec
@@ -42,9 +43,6 @@ from specsim.schema.scenario import Scenario
 
 Array = npt.NDArray[np.float64]
 
-_CURVE_RATES = 21
-_FINE = 10
-"""Break-even is read off a grid this many times finer than the curve that is shown."""
 _SEARCHED_K = 8
 
 
@@ -96,7 +94,7 @@ def predict(
     late = late_warnings(deployment, arms)
     served = np.array([p.baseline is not None for p in points])
     curve, break_even = _over_acceptance(deployment, arms, loads, served)
-    kv = _kv(deployment)
+    kv = kv_of(deployment)
     return Prediction(
         scenario=scenario_json(deployment),
         acceptance=acceptance,
@@ -150,7 +148,7 @@ def _crossover(arms: Pair, searched: Array, speedup: Array, samples: Array) -> C
 
 def kv_result(scenario: Scenario, *, search: Sequence[Path] = ()) -> KvResult:
     """Compare the memory of both arms. Acceptance may be absent: memory does not depend on it."""
-    return _kv(resolve(scenario, search=search, for_memory=True))
+    return kv_of(resolve(scenario, search=search, for_memory=True))
 
 
 def _loads(deployment: Deployment) -> Array:
@@ -189,48 +187,29 @@ def _over_acceptance(
     model = deployment.acceptance
     assert model is not None
     k = deployment.num_speculative_tokens
-    rates = np.linspace(0.0, 1.0, (_CURVE_RATES - 1) * _FINE + 1)
-    speedup = arms.at_rates(rates, k, model.proposal_rate).speedup(loads)
-    drafting = law.chain_length(rates, float(k))
-    lengths = law.over_all_steps(drafting_length=drafting, proposal_rate=model.proposal_rate)
-    fractions = (drafting - 1.0) / model.drafted_tokens()
+    found = over_acceptance(arms, loads, k=k, proposal_rate=model.proposal_rate)
+    lengths, fractions = lengths_at(model, found.rates, k)
     columns = (0, loads.size // 2, loads.size - 1)
     curve = tuple(
         AcceptanceCurvePoint(
-            float(rates[i]),
-            float(lengths[i]),
-            float(fractions[i]),
-            *(_finite(speedup[i, column]) for column in columns),
+            float(rate), float(lengths[i]), float(fractions[i]),
+            *(_finite(found.speedup[i, column]) for column in columns),
         )
-        for i in range(0, rates.size, _FINE)
+        for i, rate in enumerate(found.rates)
+    )  # fmt: skip
+    even = tuple(
+        _break_even(model, float(loads[j]), found.even[j], k) for j in np.flatnonzero(served)
     )
-    even = []
-    for j in np.flatnonzero(served):
-        load = loads[j]
-        rate = _rate_at_one(rates, speedup[:, j])
-        even.append(
-            BreakEven(
-                load=float(load),
-                acceptance_length=None if rate is None else float(np.interp(rate, rates, lengths)),
-                acceptance_rate=rate,
-                draft_acceptance_rate=None
-                if rate is None
-                else float(np.interp(rate, rates, fractions)),
-            )
-        )
-    return curve, tuple(even)
+    return curve, even
 
 
-def _rate_at_one(rates: Array, speedup: Array) -> float | None:
-    """Return the rate at which a rising curve reaches 1, or None."""
-    reached = np.flatnonzero(speedup >= 1.0)
-    if reached.size == 0:
-        return None
-    i = int(reached[0])
-    if i == 0:
-        return 0.0
-    share = (1.0 - speedup[i - 1]) / (speedup[i] - speedup[i - 1])
-    return float(rates[i - 1] + share * (rates[i] - rates[i - 1]))
+def _break_even(model: AcceptanceModel, load: float, rate: float | None, k: int) -> BreakEven:
+    if rate is None:
+        return BreakEven(load, acceptance_length=None, acceptance_rate=None,
+                         draft_acceptance_rate=None)  # fmt: skip
+    length, fraction = (float(v) for v in lengths_at(model, np.asarray(rate), k))
+    return BreakEven(load, acceptance_length=length, acceptance_rate=rate,
+                     draft_acceptance_rate=fraction)  # fmt: skip
 
 
 def _best_k(deployment: Deployment, constants: Constants, loads: Array) -> tuple[BestK, ...]:
@@ -280,7 +259,8 @@ def _transition(arm: Arm) -> Transition:
     )
 
 
-def _kv(deployment: Deployment) -> KvResult:
+def kv_of(deployment: Deployment) -> KvResult:
+    """Compare the memory of both arms of a deployment."""
     off = _kv_arm(deployment, speculative=False)
     on = _kv_arm(deployment, speculative=True) if deployment.method != "none" else off
     # A synchronous arm reserves a window for fewer tokens in flight: its log may print more.
@@ -320,7 +300,7 @@ def _off_only(deployment: Deployment, laid: Overlay, loads: Array) -> Prediction
     return Prediction(
         scenario=scenario_json(deployment),
         acceptance=None,
-        kv=_kv(deployment),
+        kv=kv_of(deployment),
         points=points,
         crossover=None,
         break_even=(),

@@ -6,6 +6,8 @@ axis; samples of constants, or other k, may stand on a leading axis.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +19,11 @@ from specsim.schema.scenario import Workload
 
 _SMALLEST_CHUNK = 16.0
 """Prompt tokens that a step always has room for, however many drafts are in it."""
-_RATE_GRID = 300
-_BELOW_ONE = 100
-"""Of these, batches below one request in flight, from the rarest that is told apart from none."""
+_BELOW_ONE = 40
+"""Batches of an open loop below one request in flight: a step hardly changes among them."""
+_ABOVE_ONE, _ABOVE_ONE_SAMPLED = 200, 100
 _RAREST = 1e-7
+"""Requests in flight that are told apart from none."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +237,13 @@ class OpenLoop:
     limited_by: str
     tpot_s: npt.NDArray[np.float64]
     itl_s: npt.NDArray[np.float64]
-    ttft_s: npt.NDArray[np.float64]
+    first_token: Callable[[], npt.NDArray[np.float64]]
+    """Works out the time to first token, which costs as much as all the rest."""
+
+    @functools.cached_property
+    def ttft_s(self) -> npt.NDArray[np.float64]:
+        """Mean time to first token at each batch of the grid. [s]."""
+        return self.first_token()
 
     @property
     def largest_stable_rate(self) -> Num:
@@ -284,7 +293,7 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
     if np.all(room < most):
         why = "max_num_batched_tokens"
     top = np.minimum(np.asarray(most, dtype=float), room)
-    batches = _batches(top)
+    batches = _batches(top, _ABOVE_ONE_SAMPLED if arm.sampled else _ABOVE_ONE)
     # Rounded, or a hair of a request more would be padded to the next captured graph.
     others = np.round(batches, 5)
     seen = np.maximum(np.minimum(others + 1.0, top), 1.0)
@@ -302,23 +311,27 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
     rates = np.maximum.accumulate(batches / decode_steps / step_s, axis=-1)
     square = (1.0 - delays) * alone_s**2 + delays * mixed_s**2
     meeting_s = (1.0 - np.exp(-batches)) * square / step_s
-    beside_s = rates * meeting_s * excess_s * prompts.n_chunks / at_a_time
-    own_s = prompts.n_chunks * prompts.step_s(arm, others, context, at_a_time)
     shape = np.broadcast_shapes(rates.shape, np.shape(step_s))
+
+    def first_token() -> npt.NDArray[np.float64]:
+        beside_s = rates * meeting_s * excess_s * prompts.n_chunks / at_a_time
+        own_s = prompts.n_chunks * prompts.step_s(arm, others, context, at_a_time)
+        return np.broadcast_to(own_s + 0.5 * meeting_s + beside_s, shape)
+
     return OpenLoop(
         rates=np.broadcast_to(rates, shape),
         batches=batches,
         limited_by=why,
         tpot_s=np.broadcast_to(step_s / step.tokens, shape),
         itl_s=np.broadcast_to(step_s, shape),
-        ttft_s=np.broadcast_to(own_s + 0.5 * meeting_s + beside_s, shape),
+        first_token=first_token,
     )
 
 
-def _batches(top: Num) -> npt.NDArray[np.float64]:
+def _batches(top: Num, above_one: int) -> npt.NDArray[np.float64]:
     """Return batches from none to `top`, dense above one; k or samples keep a leading axis."""
     top = top[..., 0] if np.ndim(top) else np.asarray(top)
     turn = np.minimum(top, 1.0)
     below = np.geomspace(_RAREST, turn, _BELOW_ONE - 1, axis=-1)
-    above = np.geomspace(turn, top, _RATE_GRID - _BELOW_ONE + 1, axis=-1)[..., 1:]
+    above = np.geomspace(turn, top, above_one + 1, axis=-1)[..., 1:]
     return np.concatenate([np.zeros((*below.shape[:-1], 1)), below, above], axis=-1)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from specsim.analysis.drafting import most_tokens
 from specsim.analysis.size import model_size
-from specsim.catalog.acceptance import load_profile, profile_ids
+from specsim.catalog.acceptance import load_profiles
 from specsim.catalog.models import (
     canonical_id,
     drafters_for,
@@ -100,8 +100,9 @@ def ways(
     bundled measurement of the method on this target; what the scenario gives. Never a guess.
     """
     model = load_model(scenario.target.model, search=search)
+    measured = _measured(model, search)
     found = []
-    for method, drafter in _pairs(scenario, model, search):
+    for method, drafter in _pairs(scenario, model, measured, search):
         settings: dict[str, Any] = {"method": method}
         if drafter is not None:
             settings["drafter"] = drafter
@@ -112,7 +113,7 @@ def ways(
             )
             settings["drafter_weight_dtype"] = drafter_weight_dtype or given.drafter_weight_dtype
         found.append(
-            _way(scenario, model, settings, num_speculative_tokens, text, lengths or {}, search)
+            _way(scenario, measured, settings, num_speculative_tokens, text, lengths or {}, search)
         )
     return tuple(found)
 
@@ -124,7 +125,10 @@ def methods_without_drafter(found: Sequence[Way], methods: Sequence[str]) -> tup
 
 
 def _pairs(
-    scenario: Scenario, model: ModelSpec, search: Sequence[Path]
+    scenario: Scenario,
+    model: ModelSpec,
+    measured: Sequence[AcceptanceProfile],
+    search: Sequence[Path],
 ) -> list[tuple[str, str | None]]:
     """Return methods with their drafters: the scenario's own too, where no catalog has it."""
     pairs: list[tuple[str, str | None]] = [("ngram", None), ("suffix", None)]
@@ -132,7 +136,7 @@ def _pairs(
     pairs += [(spec.kind, spec.id) for spec in heads]
     if model.n_mtp_layers and not any(spec.kind == "mtp" for spec in heads):
         pairs.append(("mtp", None))
-    pairs += [("draft_model", name) for name in _draft_models(model, search)]
+    pairs += [("draft_model", name) for name in _draft_models(model, measured, search)]
     own = scenario.speculation
     if own.method != "none" and not any(_is_own(own, m, d) for m, d in pairs):
         pairs.append((own.method, own.drafter))
@@ -148,7 +152,9 @@ def _same(one: str, other: str | None) -> bool:
     return other is not None and (canonical_id(one) or one) == (canonical_id(other) or other)
 
 
-def _draft_models(model: ModelSpec, search: Sequence[Path]) -> list[str]:
+def _draft_models(
+    model: ModelSpec, profiles: Sequence[AcceptanceProfile], search: Sequence[Path]
+) -> list[str]:
     """Return smaller models that may draft: nearest to a tenth of the size first.
 
     Those of the target's family that share its vocabulary, those of its generation even where
@@ -157,8 +163,8 @@ def _draft_models(model: ModelSpec, search: Sequence[Path]) -> list[str]:
     here = canonical_id(model.id) or model.id
     measured = {
         canonical_id(p.drafter) or p.drafter
-        for p in _profiles("draft_model", here, search)
-        if p.drafter is not None
+        for p in profiles
+        if p.method == "draft_model" and p.drafter is not None
     }
     size = model_size(model).total_params
     ranked = []
@@ -186,7 +192,7 @@ def _family(one: str, other: str) -> bool:
 
 def _way(
     scenario: Scenario,
-    model: ModelSpec,
+    measured: Sequence[AcceptanceProfile],
     settings: dict[str, Any],
     k: int,
     text: str,
@@ -201,7 +207,7 @@ def _way(
     try:
         settings["num_speculative_tokens"] = k = _drafted(drafter, k, search)
         given = None if own.acceptance is None else own.acceptance.model_dump(exclude_none=True)
-        profile = _profile(method, drafter, model, text, search)
+        profile = _profile(method, drafter, measured, text)
         if way.label in lengths:
             way = replace(way, basis="edited", source="the table")
             settings["acceptance"] = {"length": lengths[way.label]}
@@ -214,7 +220,7 @@ def _way(
             settings["acceptance"] = _carried(given, own.num_speculative_tokens, k, mine)
         else:
             reason = (
-                f"no measurement of {method} on {model.id} is bundled and none is given: write an "
+                f"no measurement of {method} on this target is bundled and none is given: write an "
                 "acceptance length into the table"
             )
             return replace(way, reason=reason)
@@ -245,18 +251,15 @@ def _carried(
     return given if mine else {n: v for n, v in given.items() if n not in _OF_THE_METHOD}
 
 
-def _profiles(method: str, here: str, search: Sequence[Path]) -> list[AcceptanceProfile]:
-    """Return what was measured of a method on a target."""
-    found = (load_profile(name, search=search) for name in profile_ids(search=search))
-    return [
-        p
-        for p in found
-        if p.method == method and p.target and (canonical_id(p.target) or p.target) == here
-    ]
+def _measured(model: ModelSpec, search: Sequence[Path]) -> list[AcceptanceProfile]:
+    """Return what was measured on a target."""
+    here = canonical_id(model.id) or model.id
+    found = load_profiles(search=search).values()
+    return [p for p in found if p.target and (canonical_id(p.target) or p.target) == here]
 
 
 def _profile(
-    method: str, drafter: str | None, model: ModelSpec, text: str, search: Sequence[Path]
+    method: str, drafter: str | None, measured: Sequence[AcceptanceProfile], text: str
 ) -> AcceptanceProfile | None:
     """Return the measurement nearest to a kind of text: this drafter's, or one that names none.
 
@@ -264,8 +267,9 @@ def _profile(
     """
     fitting = [
         p
-        for p in _profiles(method, canonical_id(model.id) or model.id, search)
-        if p.drafter is None or drafter is None or _same(p.drafter, drafter)
+        for p in measured
+        if p.method == method
+        and (p.drafter is None or drafter is None or _same(p.drafter, drafter))
     ]
 
     def far(profile: AcceptanceProfile) -> tuple[bool, bool, bool, str]:

@@ -49,14 +49,19 @@ def _own(search: Sequence[Path]) -> dict[str, AcceptanceProfile]:
     return profiles
 
 
+def load_profiles(*, search: Sequence[Path] = ()) -> dict[str, AcceptanceProfile]:
+    """Return all acceptance profiles by id, sorted; the user's own win over the shipped."""
+    return dict(sorted({**_shipped(), **_own(search)}.items()))
+
+
 def profile_ids(*, search: Sequence[Path] = ()) -> list[str]:
     """Return the ids of all acceptance profiles, the user's own included."""
-    return sorted({**_shipped(), **_own(search)})
+    return list(load_profiles(search=search))
 
 
 def load_profile(profile_id: str, *, search: Sequence[Path] = ()) -> AcceptanceProfile:
     """Return an acceptance profile by id; the user's own win over the shipped."""
-    known = {**_shipped(), **_own(search)}
+    known = load_profiles(search=search)
     if profile_id not in known:
         raise not_found(
             "acceptance profile", profile_id, known, "specsim profiles list --acceptance"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from specsim.analysis.size import drafter_size, model_size
-from specsim.catalog.acceptance import load_profile, profile_ids
+from specsim.catalog.acceptance import load_profile, load_profiles, profile_ids
 from specsim.catalog.engines import engine_names, engine_versions, load_engine
 from specsim.catalog.files import data_dir, read_mapping, read_shipped, user_files
 from specsim.catalog.hardware import hardware_ids, hardware_index, load_hardware
@@ -150,8 +150,7 @@ def _rows(kind: Kind, search: Search) -> list[dict[str, Any]]:
     own = _own_ids(search)
     rows = []
     if kind == "acceptance":
-        for name in profile_ids(search=search):
-            profile = load_profile(name, search=search)
+        for name, profile in load_profiles(search=search).items():
             rows.append({
                 "id": name, "method": profile.method, "dataset": profile.dataset,
                 "drafter": profile.drafter, "target": profile.target,

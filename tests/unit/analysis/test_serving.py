@@ -48,6 +48,7 @@ class Line:
     stages: float = 1.0
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 100_000
+    sampled: bool = False
     budget: Cache = field(default_factory=Cache)
 
     def step(

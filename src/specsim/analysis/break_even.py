@@ -1,0 +1,75 @@
+"""The acceptance at which speculation is worth nothing, load by load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from specsim.analysis.acceptance import AcceptanceModel
+from specsim.analysis.curves import Pair
+from specsim.physics import acceptance as law
+
+Array = npt.NDArray[np.float64]
+
+_CURVE_RATES = 21
+_FINE = 10
+"""Where the curve passes 1, its steps are cut into so many."""
+
+
+@dataclass(frozen=True)
+class OverAcceptance:
+    """The speedup over the per-token rate of acceptance (first axis) and load (last axis)."""
+
+    rates: Array
+    speedup: Array
+    even: tuple[float | None, ...]
+    """Rate at which each load is served as fast as without; None: none is enough."""
+
+
+def over_acceptance(arms: Pair, loads: Array, *, k: int, proposal_rate: float) -> OverAcceptance:
+    """Return the speedup over acceptance, and where it is 1.
+
+    Parameters
+    ----------
+    loads : array
+        In the unit of the pair's loads.
+    k : int
+        Draft tokens per step. [tokens]
+    proposal_rate : float
+        Share of steps that draft.
+    """
+    rates = np.linspace(0.0, 1.0, _CURVE_RATES)
+    speedup = arms.at_rates(rates, k, proposal_rate).speedup(loads)
+    # The gain rises with acceptance: only the steps in which it passes 1 are looked at closer.
+    passed = np.argmax(speedup >= 1.0, axis=0)
+    turns = np.unique(passed[passed > 0])
+    everywhere, gains = rates, speedup
+    if turns.size:
+        shares = np.arange(1, _FINE) / _FINE
+        new = (rates[turns - 1, None] + (rates[turns] - rates[turns - 1])[:, None] * shares).ravel()
+        everywhere = np.concatenate([rates, new])
+        order = np.argsort(everywhere)
+        closer = arms.at_rates(new, k, proposal_rate).speedup(loads)
+        everywhere, gains = everywhere[order], np.concatenate([speedup, closer])[order]
+    return OverAcceptance(rates, speedup, tuple(_rate_at_one(everywhere, gain) for gain in gains.T))
+
+
+def lengths_at(model: AcceptanceModel, rates: Array, k: int) -> tuple[Array, Array]:
+    """Return tokens per step over all steps, and accepted / drafted, at per-token rates."""
+    drafting = np.asarray(law.chain_length(rates, float(k)))
+    lengths = law.over_all_steps(drafting_length=drafting, proposal_rate=model.proposal_rate)
+    return np.asarray(lengths), (drafting - 1.0) / model.drafted_tokens()
+
+
+def _rate_at_one(rates: Array, speedup: Array) -> float | None:
+    """Return the rate at which a rising curve reaches 1, or None."""
+    reached = np.flatnonzero(speedup >= 1.0)
+    if reached.size == 0:
+        return None
+    i = int(reached[0])
+    if i == 0:
+        return 0.0
+    share = (1.0 - speedup[i - 1]) / (speedup[i] - speedup[i - 1])
+    return float(rates[i - 1] + share * (rates[i] - rates[i - 1]))
