@@ -124,6 +124,16 @@ def pair(
     )
 
 
+def band(speedup: Array, samples: Array) -> tuple[Array, Array]:
+    """Return the 10th and 90th percentile of samples (first axis), widened to hold the point.
+
+    Samples in which the off arm cannot serve the rate have no ratio and say nothing.
+    """
+    known = np.where(np.all(np.isnan(samples), axis=0), 0.0, samples)
+    low, high = np.nanpercentile(known, [10.0, 90.0], axis=0)
+    return np.minimum(low, speedup), np.maximum(high, speedup)
+
+
 def service_at_rates(arm: Arm, workload: Workload, rates: Array) -> tuple[Service, OpenLoop]:
     """Return an arm under an open loop; NaN where a rate is above what it can serve."""
     curve = open_loop(arm, workload)

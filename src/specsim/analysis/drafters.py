@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specsim.analysis.arms import speculative_arm
+from specsim.analysis.best_k import best_k
 from specsim.analysis.break_even import lengths_at, over_acceptance
 from specsim.analysis.constants import Constants
 from specsim.analysis.crossover import find_crossover
-from specsim.analysis.curves import Pair, pair
-from specsim.analysis.drafting import most_tokens
+from specsim.analysis.curves import Pair, band, pair
 from specsim.analysis.points import build_points
 from specsim.analysis.predict import kv_of
 from specsim.analysis.prepare import N_SAMPLES, SEED, prepared
@@ -25,14 +24,10 @@ from specsim.analysis.warnings import late_warnings
 from specsim.analysis.ways import Way
 from specsim.errors import SpecsimError, UsageError
 from specsim.schema.calibration import Calibration
-from specsim.schema.model import DrafterSpec
-from specsim.schema.results import AcceptanceResult, BestK, Crossover, KvResult, Point
+from specsim.schema.results import AcceptanceResult, Crossover, KvResult, Point
 from specsim.schema.scenario import Load, Scenario
 
 Array = npt.NDArray[np.float64]
-
-_SEARCHED_K = 8
-"""Most draft tokens tried: as many as by `predict`."""
 
 
 @dataclass(frozen=True)
@@ -157,12 +152,12 @@ def standing(
     searched, one = arms.searched_loads(), np.ones(1)
     if arms.is_open:
         closed, closed_sampled = (replace(p, is_open=False) for p in (arms, sampled))
-        at_one = _band(closed.speedup(one), closed_sampled.speedup(one))
+        at_one = _with_band(closed.speedup(one), closed_sampled.speedup(one))
         gains = arms.speedup(searched)
     else:
         # One evaluation of all loads costs little more than one of a single load.
         gains = arms.speedup(np.concatenate([one, searched]))
-        at_one, gains = _band(gains[:1], sampled.speedup(one)), gains[1:]
+        at_one, gains = _with_band(gains[:1], sampled.speedup(one)), gains[1:]
     loads, sharp = arms.sharpened(searched, gains)
     return Standing(
         deployment=deployment,
@@ -181,11 +176,12 @@ def _result(way: Way, stands: Standing, load: float) -> DrafterResult:
     scenario = stands.deployment.scenario.model_copy(update={"load": at})
     deployment = replace(stands.deployment, scenario=scenario)
     assert deployment.acceptance is not None, "the deployment speculates"
-    gain, low, high = _band(arms.speedup(loads), stands.sampled.speedup(loads))
+    gain = arms.speedup(loads)
+    low, high = band(gain, stands.sampled.speedup(loads))
     (point,) = build_points(
         deployment, arms.baseline, arms.speculative, loads, speedup=gain, low=low, high=high
     )
-    best = _best_k(deployment, stands.constants, arms, loads)
+    (best,) = best_k(deployment, stands.constants, arms, loads)
     return DrafterResult(
         way=way,
         k=deployment.num_speculative_tokens,
@@ -204,12 +200,9 @@ def _result(way: Way, stands: Standing, load: float) -> DrafterResult:
     )
 
 
-def _band(gain: Array, samples: Array) -> Array:
-    """Return on / off at loads with its 10th and 90th percentile, which hold it: three rows."""
-    # Samples in which the off arm cannot serve the rate have no ratio and say nothing.
-    known = np.where(np.all(np.isnan(samples), axis=0), 0.0, samples)
-    low, high = np.nanpercentile(known, [10.0, 90.0], axis=0)
-    return np.stack([gain, np.minimum(low, gain), np.maximum(high, gain)])
+def _with_band(gain: Array, samples: Array) -> Array:
+    """Return on / off at loads over the ends of its band: three rows."""
+    return np.stack([gain, *band(gain, samples)])
 
 
 def _break_even_length(deployment: Deployment, arms: Pair, load: Array) -> float | None:
@@ -218,20 +211,3 @@ def _break_even_length(deployment: Deployment, arms: Pair, load: Array) -> float
     assert model is not None
     (rate,) = over_acceptance(arms, load, k=k, proposal_rate=model.proposal_rate).even
     return None if rate is None else float(lengths_at(model, np.asarray(rate), k)[0])
-
-
-def _best_k(deployment: Deployment, constants: Constants, arms: Pair, load: Array) -> BestK:
-    """Return the draft tokens that serve a load fastest; a tree is compared with off only."""
-    k, drafter = deployment.num_speculative_tokens, deployment.drafter
-    most = most_tokens(drafter) if isinstance(drafter, DrafterSpec) else None
-    largest = max(_SEARCHED_K, k) if most is None else min(max(_SEARCHED_K, k), most)
-    ks = np.arange(1, largest + 1)
-    if deployment.scenario.speculation.tree is not None:
-        ks = np.array([k])
-    on = speculative_arm(deployment, constants, k=ks[:, None].astype(float))
-    gain = replace(arms, speculative=on).speedup(load)[:, 0]
-    gain = np.where(np.isfinite(gain), gain, 0.0)
-    i = int(np.argmax(gain))
-    if gain[i] <= 1.0:
-        return BestK(float(load[0]), 0, 1.0)
-    return BestK(float(load[0]), int(ks[i]), float(gain[i]))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from specsim.analysis.acceptance import AcceptanceModel
 from specsim.analysis.arms import Arm, baseline_arm, speculative_arm
-from specsim.analysis.curves import service_at_rates
+from specsim.analysis.curves import band, service_at_rates
 from specsim.analysis.overlay import Overlay
 from specsim.analysis.prepare import N_SAMPLES, SEED
 from specsim.analysis.resolve import Deployment
@@ -176,11 +176,7 @@ class Block:
                 one = replace(self.deployment, acceptance=accepted)
                 _, on = some._served(speculative_arm(one, constants))
                 samples = self._speedup(off, on)
-                known = np.where(np.all(np.isnan(samples), axis=0), 0.0, samples)
-                bottom, top = np.nanpercentile(known, [10.0, 90.0], axis=0)
-                # The point lies inside; without one there is no band.
-                low[i, at] = np.minimum(bottom, speedup[i, at])
-                high[i, at] = np.maximum(top, speedup[i, at])
+                low[i, at], high[i, at] = band(speedup[i, at], samples)
         return low, high
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from specsim.analysis.arms import Arm
+from specsim.analysis.best_k import searched_k
 from specsim.analysis.crossover import intervals_above_one, search_loads
 from specsim.analysis.curves import Pair, pair, service_at_rates
-from specsim.analysis.drafting import most_tokens
 from specsim.analysis.overlay import Overlay
 from specsim.analysis.prepare import prepared
 from specsim.analysis.resolve import Deployment
@@ -25,7 +25,6 @@ from specsim.analysis.serving import Service, closed_loop, largest_batch
 from specsim.errors import UsageError
 from specsim.physics import acceptance as law
 from specsim.schema.calibration import Calibration
-from specsim.schema.model import DrafterSpec
 from specsim.schema.scenario import Scenario
 from specsim.units import MILLI
 
@@ -37,7 +36,6 @@ _COLUMNS, _ACCEPTANCES, _PROMPTS = 48, 33, 17
 _FEWEST = 8.0
 """Loads of a map go at least this far."""
 _SHORTEST_PROMPT = 128.0
-_SEARCHED_K = 8
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def speedup_maps(
 
 def _over_k(deployment: Deployment, laid: Overlay, loads: Array) -> SpeedupMap:
     """Return the map over k; its first row is off, whose speedup is 1."""
-    ks = np.arange(1.0, _largest_k(deployment) + 1.0)
+    ks = searched_k(deployment)
     found = _map(pair(deployment, laid.point(), k=ks[:, None]), loads, ks)
     off = found.tpot_ms_off[:1]
     return SpeedupMap(
@@ -335,13 +333,6 @@ def in_flight(deployment: Deployment, baseline: Arm, load: float | None) -> floa
 def _loads(arms: Pair, own: float | None) -> Array:
     most = max(arms.baseline.max_num_seqs, _FEWEST, own or 0.0)
     return search_loads(most, n=_COLUMNS)
-
-
-def _largest_k(deployment: Deployment) -> int:
-    k = max(_SEARCHED_K, deployment.num_speculative_tokens)
-    drafter = deployment.drafter
-    most = most_tokens(drafter) if isinstance(drafter, DrafterSpec) else None
-    return k if most is None else min(k, most)
 
 
 def _map(arms: Pair, loads: Array, rows: Array) -> SpeedupMap:

@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from specsim.analysis.acceptance import AcceptanceModel
 from specsim.analysis.arms import Arm, baseline_arm, budget, cached_tokens
+from specsim.analysis.best_k import best_k
 from specsim.analysis.break_even import lengths_at, over_acceptance
-from specsim.analysis.constants import Constants
 from specsim.analysis.crossover import find_crossover
-from specsim.analysis.curves import Pair, pair, service_at_rates
-from specsim.analysis.drafting import most_tokens
+from specsim.analysis.curves import Pair, band, pair, service_at_rates
 from specsim.analysis.overlay import Overlay
 from specsim.analysis.points import build_points
 from specsim.analysis.prepare import N_SAMPLES, SEED, prepared, provenance, scenario_json
@@ -26,11 +25,9 @@ from specsim.analysis.warnings import blocking_first, late_warnings
 from specsim.errors import UsageError
 from specsim.physics.forward import forward, matrix_times
 from specsim.schema.calibration import Calibration
-from specsim.schema.model import DrafterSpec
 from specsim.schema.results import (
     DOES_NOT_START,
     AcceptanceCurvePoint,
-    BestK,
     BreakEven,
     Crossover,
     KvArm,
@@ -42,8 +39,6 @@ from specsim.schema.results import (
 from specsim.schema.scenario import Scenario
 
 Array = npt.NDArray[np.float64]
-
-_SEARCHED_K = 8
 
 
 def predict(
@@ -78,7 +73,7 @@ def predict(
     both = np.concatenate([loads, searched])
     speedup = arms.speedup(both)
     samples = pair(deployment, laid.sampled(N_SAMPLES, SEED)).speedup(both)
-    low, high = _band(speedup, samples)
+    low, high = band(speedup, samples)
     n = loads.size
     crossover = _crossover(arms, searched, speedup[n:], samples[:, n:])
     points = build_points(
@@ -102,7 +97,7 @@ def predict(
         points=points,
         crossover=crossover,
         break_even=break_even,
-        best_k=_best_k(deployment, constants, loads[served]),
+        best_k=best_k(deployment, constants, arms, loads[served]),
         acceptance_curve=curve,
         transition=_transition(arms.baseline),
         verdict=verdict(
@@ -157,16 +152,6 @@ def _loads(deployment: Deployment) -> Array:
     return np.array(sorted(set(values or ())), dtype=float)
 
 
-def _band(speedup: Array, samples: Array) -> tuple[Array, Array]:
-    """Return the 10th and 90th percentile, widened to hold the point.
-
-    Samples in which the off arm cannot serve the rate have no ratio and say nothing.
-    """
-    known = np.where(np.all(np.isnan(samples), axis=0), 0.0, samples)
-    low, high = np.nanpercentile(known, [10.0, 90.0], axis=0)
-    return np.minimum(low, speedup), np.maximum(high, speedup)
-
-
 def _batch_off(arms: Pair, loads: Array) -> Array:
     if arms.is_open:
         return np.asarray(service_at_rates(arms.baseline, arms.workload, loads)[0].batch)
@@ -210,32 +195,6 @@ def _break_even(model: AcceptanceModel, load: float, rate: float | None, k: int)
     length, fraction = (float(v) for v in lengths_at(model, np.asarray(rate), k))
     return BreakEven(load, acceptance_length=length, acceptance_rate=rate,
                      draft_acceptance_rate=fraction)  # fmt: skip
-
-
-def _best_k(deployment: Deployment, constants: Constants, loads: Array) -> tuple[BestK, ...]:
-    """Return the k that serves each load fastest; a tree is compared with off only."""
-    if loads.size == 0:
-        return ()
-    ks = np.arange(1, _largest_k(deployment) + 1)
-    if deployment.scenario.speculation.tree is not None:
-        ks = np.array([deployment.num_speculative_tokens])
-    speedup = pair(deployment, constants, k=ks[:, None].astype(float)).speedup(loads)
-    speedup = np.where(np.isfinite(speedup), speedup, 0.0)
-    best = []
-    for j, load in enumerate(loads):
-        i = int(np.argmax(speedup[:, j]))
-        pays = speedup[i, j] > 1.0
-        best.append(
-            BestK(float(load), int(ks[i]) if pays else 0, float(speedup[i, j]) if pays else 1.0)
-        )
-    return tuple(best)
-
-
-def _largest_k(deployment: Deployment) -> int:
-    k = max(_SEARCHED_K, deployment.num_speculative_tokens)
-    drafter = deployment.drafter
-    most = most_tokens(drafter) if isinstance(drafter, DrafterSpec) else None
-    return k if most is None else min(k, most)
 
 
 def _transition(arm: Arm) -> Transition:
