@@ -2,70 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import link
 import streamlit as st
+from controls import LOADS, RANGES, bounds, chosen_from, start_of
+from names import refuse_paths
 from show import escaped
+from start import from_command, from_file
 from state import (
     BOUND,
-    CUSTOM,
+    COUNTED,
     DEFAULTS,
     FORMS,
     MODEL_FILE,
     PER_SECOND,
     PRESETS,
-    UNSAID,
     A,
     Asked,
     B,
     Side,
-    devices,
+    check_counted,
+    counting,
     drafters_of,
     load_of,
-    models,
     scenario_data,
+    uploaded_path,
 )
-from uploads import drop_model, uploaded_model
+from uploads import drop_model, one_line, uploaded_model
 
-from specsim.catalog.acceptance import profile_ids
-from specsim.catalog.engines import engine_versions
+from specsim.catalog.acceptance import load_profile
 from specsim.catalog.scenario import load_scenario
 from specsim.catalog.yaml_text import load_yaml
 from specsim.cli.parameters import describe
 from specsim.errors import SpecsimError
+from specsim.export.tables import count
+from specsim.schema.scenario import Scenario
 
-_METHODS = ("none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp", "medusa", "dflash",
-            "dspark", "p_eagle", "pard")  # fmt: skip
-_TP = (1, 2, 4, 8, 16)
-_MOST_K = 16
-_WEIGHT_DTYPES = ("checkpoint's", "bf16", "fp8", "int8", "int4", "nvfp4", "mxfp4")
-_KV_DTYPES = ("default", "bf16", "fp8")
+_LENGTH_STEP = 0.05
+_SHOWN = 26
+"""Letters of a choice that the side bar shows."""
 
 
 def sidebar() -> list[Asked]:
     """Draw the widgets and return what they ask: one scenario, or two to compare."""
+    link.remember()
     with st.sidebar:
+        place = st.empty()
         compared = st.toggle(
-            "Compare two scenarios", key="compare", help="Side by side on every page.", **BOUND
+            "Compare two scenarios", key=link.COMPARE, help="Side by side on every page.", **BOUND
         )
-        if not compared:
-            _side(A)
-            return [_asked(A)]
-        for side, tab in zip((A, B), st.tabs(["A", "B"]), strict=True):
-            with tab:
+        sides = (A, B) if compared else (A,)
+        for side, part in zip(sides, st.tabs(["A", "B"]) if compared else [st.container()],
+                              strict=True):  # fmt: skip
+            with part:
                 _side(side)
-        return [_asked(A), _asked(B)]
+        link.report(place)
+    return [_asked(side) for side in sides]
 
 
 def _asked(side: Side) -> Asked:
     """Make the scenario of a side, or say in a sentence why there is none."""
     load = load_of(side)
     try:
-        settings = _settings(side)
-        return Asked(side, load_scenario(scenario_data(side), overrides=settings), "", load)
+        scenario, load = _with_load(side, _settings(side), load)
+        refuse_paths(scenario, own=uploaded_path(side))
+        counted = side.get("acceptance") == COUNTED and scenario.speculation.method != "none"
+        if counted and scenario.speculation.acceptance is None:
+            check_counted(scenario)
     except SpecsimError as problem:
         return Asked(side, None, str(problem), load)
+    return Asked(side, scenario, "", load)
+
+
+def _with_load(side: Side, settings: dict[str, Any], load: float) -> tuple[Scenario, float]:
+    """Return the scenario, and the load that is asked about, which is among the scenario's."""
+    data = scenario_data(side)
+    scenario = load_scenario(data, overrides=settings)
+    asked = scenario.load
+    values = asked.request_rate or asked.concurrency or ()
+    if load in values:
+        return scenario, load
+    kind = "request_rate" if asked.request_rate else "concurrency"
+    if kind not in data["load"]:  # More settings count loads in another way
+        return scenario, values[len(values) // 2]
+    more = {f"load.{kind}": sorted({*values, load})}
+    return load_scenario(data, overrides={**settings, **more}), load
 
 
 def _settings(side: Side) -> dict[str, Any]:
@@ -95,11 +118,27 @@ def _side(side: Side) -> None:
         _more(side)
 
 
-def _choose(side: Side, name: str, label: str, options: Sequence[Any], **more: Any) -> Any:
+def _choose(side: Side, name: str, label: str, offered: Sequence[Any] = (), **more: Any) -> Any:
     """Draw a choice bound to the address."""
-    start = DEFAULTS[name]
-    index = list(options).index(start) if start in options else 0
-    return st.selectbox(label, options, index=index, key=side.key(name), **BOUND, **more)
+    offered = offered or chosen_from(side, name)
+    return st.selectbox(
+        label, offered, index=start_of(name, offered), key=side.key(name), **BOUND, **more
+    )
+
+
+def _slide(side: Side, name: str, label: str, step: float | None = None, **more: Any) -> None:
+    """Draw a number that is felt for."""
+    low, high = RANGES[name]
+    st.slider(label, low, high, DEFAULTS[name], step, key=side.key(name), **BOUND, **more)
+
+
+def _number(side: Side, name: str, label: str, **more: Any) -> None:
+    """Draw a number that is known; its range may hang on other controls."""
+    low, high = bounds(name, k=int(side.get("k"))) or (0.0, 1.0)
+    key, start = side.key(name), type(high)(DEFAULTS[name])
+    if st.session_state.get(key, low) > high:  # fewer draft tokens yield fewer per step
+        st.session_state[key] = high
+    st.number_input(label, low, high, min(start, high), key=key, **BOUND, **more)
 
 
 def _presets(side: Side) -> None:
@@ -108,27 +147,66 @@ def _presets(side: Side) -> None:
         side.put(PRESETS[kind].get(chosen, {}))
 
     for kind, label in (("deployments", "Start from"), ("workloads", "Traffic like")):
-        name = kind[:-1]
-        st.selectbox(
-            label, [*PRESETS[kind], CUSTOM], key=side.key(name), on_change=taken, args=(kind,),
-            help="Fills in the widgets below; change any of them afterwards.", **BOUND,
+        _choose(side, kind[:-1], label, on_change=taken, args=(kind,),
+                help="Fills in the widgets below; change any of them afterwards.")  # fmt: skip
+    _own_start(side)
+
+
+def _own_start(side: Side) -> None:
+    """Take a serving command or a scenario file in place of a preset."""
+    with st.popover("Or a command, or a scenario file", width="stretch"):
+        text = st.text_area(
+            "A serving command", key=side.key("pasted"), height=140,
+            placeholder="vllm serve MODEL --tensor-parallel-size 4 ...",
         )  # fmt: skip
+        st.button("Use it", key=side.key("use"), on_click=_take_command, args=(side, text))
+        st.file_uploader(
+            "Or a scenario.yaml", type=["yaml", "yml", "json"], key=side.key("scenario_upload"),
+            on_change=_take_file, args=(side,), max_upload_size=4,
+            help="A scenario as specsim reads it; the widgets are filled in from it.",
+        )  # fmt: skip
+    said = st.session_state.get(side.key("said"))
+    if said:
+        taken, text = said
+        (st.caption if taken else st.error)(escaped(text))
+
+
+def _take_command(side: Side, text: str) -> None:
+    """Fill the widgets from a pasted command."""
+    try:
+        found, said = from_command(text, side)
+    except SpecsimError as problem:
+        st.session_state[side.key("said")] = False, str(problem)
+        return
+    side.put(found)
+    st.session_state[side.key("said")] = True, said
+
+
+def _take_file(side: Side) -> None:
+    """Fill the widgets from an uploaded scenario."""
+    upload = st.session_state[side.key("scenario_upload")]
+    st.session_state.pop(side.key("said"), None)
+    if upload is None:
+        return
+    try:
+        found, said = from_file(upload, side)
+    except SpecsimError as problem:
+        st.session_state[side.key("said")] = False, str(problem)
+        return
+    side.put(found)
+    st.session_state[side.key("said")] = True, said
 
 
 def _deployment(side: Side) -> None:
-    _choose(side, "model", "Model", models(), accept_new_options=True,
-            help=describe("target.model"))  # fmt: skip
+    _choose(side, "model", "Model", accept_new_options=True, help=describe("target.model"))
     _own_model(side)
-    left, right = st.columns([3, 2])
-    with left:
-        _choose(side, "gpu", "GPU", devices(), help=describe("hardware.accelerator"))
-    with right:
-        _choose(side, "tp", "TP", _TP, help="GPUs that share every layer")
+    _choose(side, "gpu", "GPU", help=describe("hardware.accelerator"))
+    _choose(side, "dtype", "Weights", help=describe("target.weight_dtype"))
     left, right = st.columns(2)
     with left:
-        _choose(side, "dtype", "Weights", _WEIGHT_DTYPES, help=describe("target.weight_dtype"))
+        _choose(side, "tp", "TP", help="GPUs that share every layer")
     with right:
-        _choose(side, "kv_dtype", "KV cache", _KV_DTYPES, help=describe("target.kv_dtype"))
+        _choose(side, "kv_dtype", "KV cache", help=describe("target.kv_dtype"))
 
 
 def _own_model(side: Side) -> None:
@@ -155,129 +233,107 @@ def _own_model(side: Side) -> None:
     if refused:
         st.error(escaped(refused))
     else:
-        st.caption(f"The uploaded {escaped(upload.name)} is used in place of the model's name.")
+        st.caption(f"{escaped(one_line(upload.name))} is used in place of the model's name.")
 
 
 def _speculation(side: Side) -> None:
     trained = drafters_of(str(side.get("model")))
-    method = _choose(side, "method", "Method", _METHODS)
+    method = _choose(side, "method", "Method")
     if method not in (*trained, "none", "ngram", "suffix", "draft_model"):
         known = ", ".join(trained) or "none"
         st.caption(f"The catalog has no {method} drafter of this model (it has: {known}).")
     if method == "none":
         return
     if method == "draft_model":
-        _choose(side, "drafter", "Draft model", [UNSAID["drafter"], *models()],
-                accept_new_options=True)  # fmt: skip
+        _choose(side, "drafter", "Draft model", accept_new_options=True)
     elif method in trained:
-        _choose(side, "drafter", "Drafter", [UNSAID["drafter"], *trained[method]])
+        _choose(side, "drafter", "Drafter")
     left, right = st.columns(2)
     with left:
-        st.slider("Draft tokens, k", 1, _MOST_K, DEFAULTS["k"], key=side.key("k"), **BOUND)
+        _slide(side, "k", "Draft tokens, k")
     with right:
-        _choose(side, "draft_tp", "Drafter TP", ("default", *map(str, _TP)))
-    form = _choose(side, "acceptance", "Acceptance, given as", tuple(FORMS))
-    _acceptance(side, FORMS[form])
+        _choose(side, "draft_tp", "Drafter TP")
+    key = side.key("acceptance")
+    found = counting()
+    # Offered where it says something, or where a link or the widget already asks for it.
+    counts = found is not None and found.scope.method == method
+    asked = st.session_state.get(key, st.query_params.get(key)) == COUNTED
+    forms = [form for form in FORMS if form != COUNTED or counts or asked]
+    _acceptance(side, FORMS[_choose(side, "acceptance", "Acceptance, given as", forms)])
 
 
 def _acceptance(side: Side, form: str) -> None:
-    k = int(side.get("k"))
     if form == "length":
-        st.slider("Tokens per step", 1.0, k + 1.0, min(float(DEFAULTS["length"]), k + 1.0), 0.05,
-                  key=side.key("length"), help=describe("speculation.acceptance.length"),
-                  **BOUND)  # fmt: skip
+        _length(side)
     elif form in ("rate", "draft_rate"):
         schema = {"rate": "rate", "draft_rate": "draft_acceptance_rate"}[form]
         label = next(words for words, name in FORMS.items() if name == form)
-        st.slider(label.capitalize(), 0.0, 1.0, DEFAULTS[form], 0.01, key=side.key(form),
-                  help=describe(f"speculation.acceptance.{schema}"), **BOUND)  # fmt: skip
+        _slide(side, form, label.capitalize(), 0.01,
+               help=describe(f"speculation.acceptance.{schema}"))  # fmt: skip
     elif form == "positions":
         st.text_input("Per position", DEFAULTS["positions"], key=side.key("positions"),
                       help=describe("speculation.acceptance.per_position"), **BOUND)  # fmt: skip
+    elif form == "profile":
+        profile = load_profile(_choose(side, "profile", "Profile"))
+        temperatures = ", ".join(f"{point.temperature:g}" for point in profile.points)
+        name = f"{profile.id}: " if len(profile.id) > _SHOWN else ""  # cut in the box above
+        st.caption(escaped(f"{name}measured at temperature {temperatures}"))
     else:
-        fitting = [p for p in profile_ids() if p.startswith(f"{side.get('method')}/")]
-        _choose(side, "profile", "Profile", fitting or profile_ids())
+        found = counting()
+        for one in () if found is None else found.acceptance:
+            drafts = f", of {count(one.counts)} drafts" if one.counts else ""
+            k = one.num_speculative_tokens
+            st.caption(f"k = {k}: {one.length:.3g} tokens per drafting step{drafts}")
+
+
+def _length(side: Side) -> None:
+    """Draw the acceptance length: up to k + 1, and the length that stands.
+
+    Stops, since a slider whose range moves with k would be another one each time and lose its link.
+    """
+    key, (least, most) = side.key("length"), bounds("length", k=int(side.get("k"))) or (1.0, 1.0)
+    stands = st.session_state.get(key, st.query_params.get(key))
+    start = min(float(DEFAULTS["length"]), most)
+    try:
+        length = float(start if stands is None else stands)
+    except ValueError:
+        length = start
+    if length > most and key in st.session_state:  # k was made less
+        st.session_state[key] = length = most
+    stops = {round(least + i * _LENGTH_STEP, 2) for i in range(int((most - least) / _LENGTH_STEP))}
+    stops |= {most, start} | ({length} if least <= length <= most else set())
+    st.select_slider("Tokens per step", sorted(stops), start, key=key, format_func="{:g}".format,
+                     help=describe("speculation.acceptance.length"), **BOUND)  # fmt: skip
 
 
 def _workload(side: Side) -> None:
     left, right = st.columns(2)
     with left:
-        st.number_input("Prompt, tokens", 1, 1_000_000, DEFAULTS["input_tokens"],
-                        key=side.key("input_tokens"), **BOUND)  # fmt: skip
+        _number(side, "input_tokens", "Prompt, tokens")
     with right:
-        st.number_input("Answer, tokens", 1, 1_000_000, DEFAULTS["output_tokens"],
-                        key=side.key("output_tokens"), **BOUND)  # fmt: skip
-    st.slider("Temperature", 0.0, 2.0, DEFAULTS["temperature"], 0.1, key=side.key("temperature"),
-              help="Acceptance falls with it; only a measured profile knows how far.",
-              **BOUND)  # fmt: skip
-    kind = _choose(side, "loads", "Requests are counted", ("in flight", PER_SECOND))
-    if kind != PER_SECOND:
-        st.slider("Your load: requests in flight", 1, 1024, DEFAULTS["load"], 1,
-                  key=side.key("load"), **BOUND)  # fmt: skip
+        _number(side, "output_tokens", "Answer, tokens")
+    _slide(side, "temperature", "Temperature", 0.1,
+           help="Acceptance falls with it; only a measured profile knows how far.")  # fmt: skip
+    if _choose(side, "loads", "Requests are counted") == PER_SECOND:
+        _number(side, "request_rate", "Your load: requests/s per replica")
     else:
-        st.number_input("Your load: requests/s per replica", 0.01, 1e5, DEFAULTS["request_rate"],
-                        key=side.key("request_rate"), **BOUND)  # fmt: skip
+        _load(side)
+
+
+def _load(side: Side) -> None:
+    """Draw the load: stops by ratio, and the load that stands, wherever it comes from."""
+    key = side.key("load")
+    stands = str(st.session_state.get(key, st.query_params.get(key)))
+    more = {int(stands)} if stands.isdecimal() and len(stands) < 5 else set()
+    stops = {*LOADS, *(load for load in more if LOADS[0] <= load <= LOADS[-1])}
+    st.select_slider("Your load: requests in flight", sorted(stops), DEFAULTS["load"], key=key,
+                     **BOUND)  # fmt: skip
 
 
 def _more(side: Side) -> None:
-    versions = [f"vllm@{v}" for v in reversed(engine_versions("vllm"))]
-    _choose(side, "engine", "Engine", ["newest", *versions, "sglang"])
+    _choose(side, "engine", "Engine")
     st.text_area(
         "More settings", DEFAULTS["settings"], key=side.key("settings"), height=80,
         placeholder="engine.max_num_seqs=256",
         help="KEY=VALUE, a line each: any key of a scenario, as --set takes it.", **BOUND,
     )  # fmt: skip
-    with st.popover("Paste a vllm serve command", width="stretch"):
-        text = st.text_area("Command", key=side.key("pasted"), placeholder="vllm serve ...")
-        st.button("Use it", key=side.key("use"), on_click=_take, args=(side, text))
-    said = st.session_state.get(side.key("said"))
-    if said:
-        st.caption(said)
-
-
-def _take(side: Side, text: str) -> None:
-    """Fill the widgets from a pasted command."""
-    from specsim.catalog.serve_command import parse_serve_command
-
-    try:
-        command = parse_serve_command(text)
-    except SpecsimError as problem:
-        st.session_state[side.key("said")] = str(problem)
-        return
-    side.put(_widgets(command.scenario))
-    ignored = f"; without effect: {', '.join(command.ignored)}" if command.ignored else ""
-    st.session_state[side.key("said")] = f"taken from the command{ignored}"
-
-
-_PLACES = {
-    "target.model": "model", "target.weight_dtype": "dtype", "target.kv_dtype": "kv_dtype",
-    "hardware.accelerator": "gpu", "hardware.tensor_parallel_size": "tp",
-    "speculation.method": "method", "speculation.num_speculative_tokens": "k",
-    "speculation.drafter": "drafter", "speculation.draft_tensor_parallel_size": "draft_tp",
-}  # fmt: skip
-"""Widgets by the key of the scenario that they set; other keys go into `more settings`."""
-
-
-def _widgets(data: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    lines = []
-    for key, value in _flat(data):
-        if key in _PLACES:
-            place = _PLACES[key]
-            found[place] = str(value) if place == "draft_tp" else value
-        elif key not in ("name", "engine.name", "engine.version"):
-            lines.append(f"{key}={value}")
-    engine = data.get("engine", {})
-    if engine.get("version"):
-        found["engine"] = f"{engine.get('name', 'vllm')}@{engine['version']}"
-    return {"method": "none", "drafter": UNSAID["drafter"], **found, "settings": "\n".join(lines)}
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            pairs += _flat(value, f"{prefix}{key}.")
-        else:
-            pairs.append((prefix + key, value))
-    return pairs

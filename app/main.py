@@ -24,6 +24,9 @@ PAGES = {
     "accuracy": "Accuracy",
 }
 
+_SIDEBAR_PX = 340
+"""Wide enough for the longest words of its controls."""
+
 
 def draw(name: str, asked: list[Asked]) -> None:
     """Draw a page."""
@@ -32,7 +35,9 @@ def draw(name: str, asked: list[Asked]) -> None:
 
 def main() -> None:
     """Draw the page that was asked for."""
-    st.set_page_config(page_title="specsim", page_icon="📈", layout="wide")
+    st.set_page_config(
+        page_title="specsim", page_icon="📈", layout="wide", initial_sidebar_state=_SIDEBAR_PX
+    )
     asked = sidebar()
     if calibration() is not None:
         importlib.import_module("views.calibrate").in_use()

@@ -42,7 +42,8 @@ def predicted(asked: Asked) -> Prediction | None:
 def escaped(text: str) -> str:
     """Return a text that Markdown shows as it is."""
     text = text.replace("\\", "\\\\").replace("<", "&lt;").replace(">", "&gt;")
-    text = text.replace("://", ":\u200b//")  # no link that nobody checked
+    # No link that nobody checked.
+    text = text.replace("://", ":\u200b//").replace("www.", "www\u200b.")
     for sign in "`*_{}[]()#+!|~$:":
         text = text.replace(sign, f"\\{sign}")
     return text
@@ -73,8 +74,11 @@ def figure(
         st.vega_lite_chart(None, chart, key=key, alt=alt, **more)
     else:
         st.altair_chart(chart, key=key, alt=alt, **more)
-    with st.expander("Numbers"):
-        shown = table(rows)
-        st.dataframe(shown, hide_index=True)
-        st.download_button("CSV", csv_text(shown), f"{key}.csv", "text/csv", key=f"{key}_csv",
-                           on_click="ignore")  # fmt: skip
+    # Made when it is opened: a table costs as much as a chart.
+    numbers = st.expander("Numbers", key=f"{key}_numbers", on_change="rerun")
+    if numbers.open:
+        with numbers:
+            shown = table(rows)
+            st.dataframe(shown, hide_index=True)
+            st.download_button("CSV", csv_text(shown), f"{key}.csv", "text/csv", key=f"{key}_csv",
+                               on_click="ignore")  # fmt: skip

@@ -14,9 +14,10 @@ from typing import Any
 import streamlit as st
 import yaml
 
+from specsim.analysis.overlay import counted_here
 from specsim.catalog.hardware import hardware_ids
 from specsim.catalog.models import canonical_id, drafter_ids, load_drafter, model_ids
-from specsim.errors import SpecsimError
+from specsim.errors import SpecsimError, UsageError
 from specsim.schema.calibration import Calibration
 from specsim.schema.model import DrafterSpec
 from specsim.schema.scenario import DEFAULT_CONCURRENCY, Scenario
@@ -45,12 +46,15 @@ DEFAULTS: dict[str, Any] = {
     **next(iter(PRESETS["deployments"].values())),
 }  # fmt: skip
 """What each widget starts from, by its key."""
+COUNTED = "counted by the calibration"
+"""The form of acceptance that leaves it to the session's calibration."""
 FORMS = {
     "length": "length",
     "rate per token": "rate",
     "accepted / drafted": "draft_rate",
     "per position": "positions",
     "profile": "profile",
+    COUNTED: "counted",
 }
 """Ways of giving acceptance, as a link has them, and the widget of each."""
 PER_SECOND = "per second"
@@ -126,35 +130,77 @@ def drafters_of(model: str) -> dict[str, list[str]]:
     return found
 
 
+def counting() -> Calibration | None:
+    """Return the session's calibration if its runs counted acceptance."""
+    found = calibration()
+    return found if found is not None and found.acceptance else None
+
+
+def check_counted(scenario: Scenario) -> None:
+    """Check that the session's calibration counted the acceptance that a scenario leaves to it.
+
+    Raises
+    ------
+    UsageError
+        It did not: the answer would rest on an assumed acceptance that nobody asked for.
+    """
+    found, speculation = counting(), scenario.speculation
+    if found is None:
+        raise UsageError(
+            "acceptance is to be the one counted by the calibration, and this session has no "
+            "calibration that counted any: load or make one on the page Calibrate, or give "
+            "acceptance in another form"
+        )
+    if not counted_here(found.scope, scenario):
+        of = f" with {found.scope.drafter}" if found.scope.drafter else ""
+        here = f" with {speculation.drafter}" if speculation.drafter else ""
+        raise UsageError(
+            f"the calibration counted acceptance of {found.scope.method}{of} on "
+            f"{found.scope.model}, not of {speculation.method}{here} on {scenario.target.model}: "
+            "give acceptance in another form"
+        )
+
+
 def scenario_data(side: Side) -> dict[str, Any]:
-    """Return a scenario as its file has it, from what the widgets say."""
-    speculation: dict[str, Any] = {"method": side.get("method")}
+    """Return a scenario as its file has it, from what the widgets say; without More settings."""
+    return data_of({name: side.get(name) for name in DEFAULTS}, model=uploaded_path(side))
+
+
+def data_of(said: Mapping[str, Any], *, model: str = "") -> dict[str, Any]:
+    """Return a scenario as its file has it.
+
+    Parameters
+    ----------
+    said : mapping
+        What each widget says, by the names of `DEFAULTS`.
+    model : str
+        Path of a config.json in place of the named model.
+    """
+    speculation: dict[str, Any] = {"method": said["method"]}
     if speculation["method"] != "none":
-        speculation["num_speculative_tokens"] = int(side.get("k"))
-        speculation["acceptance"] = _acceptance(side)
-        if _said(side, "drafter"):
-            speculation["drafter"] = side.get("drafter")
-        if _said(side, "draft_tp") and speculation["method"] not in NO_DRAFTER:
-            speculation["draft_tensor_parallel_size"] = int(side.get("draft_tp"))
+        speculation["num_speculative_tokens"] = int(said["k"])
+        if FORMS[said["acceptance"]] != "counted":
+            speculation["acceptance"] = _acceptance(said)
+        # One of another method or model may be left from before, where no widget shows it.
+        trained = drafters_of(str(said["model"])).get(said["method"], ())
+        if _given(said, "drafter") and (
+            said["method"] == "draft_model" or said["drafter"] in trained
+        ):
+            speculation["drafter"] = said["drafter"]
+        if _given(said, "draft_tp") and speculation["method"] not in NO_DRAFTER:
+            speculation["draft_tensor_parallel_size"] = int(said["draft_tp"])
     data: dict[str, Any] = {
-        "target": {"model": uploaded_path(side) or side.get("model")},
-        "hardware": {
-            "accelerator": side.get("gpu"),
-            "tensor_parallel_size": int(side.get("tp")),
-        },
+        "target": {"model": model or said["model"]},
+        "hardware": {"accelerator": said["gpu"], "tensor_parallel_size": int(said["tp"])},
         "speculation": speculation,
-        "workload": {
-            "input_tokens": side.get("input_tokens"),
-            "output_tokens": side.get("output_tokens"),
-            "temperature": side.get("temperature"),
-        },
-        "load": _load(side),
+        "workload": {name: said[name] for name in ("input_tokens", "output_tokens", "temperature")},
+        "load": _load(said),
     }
     for name, key in (("dtype", "weight_dtype"), ("kv_dtype", "kv_dtype")):
-        if _said(side, name):
-            data["target"][key] = side.get(name)
-    if _said(side, "engine"):
-        name, _, version = str(side.get("engine")).partition("@")
+        if _given(said, name):
+            data["target"][key] = said[name]
+    if _given(said, "engine"):
+        name, _, version = str(said["engine"]).partition("@")
         data["engine"] = {"name": name, **({"version": version} if version else {})}
     return data
 
@@ -169,33 +215,33 @@ def uploaded_path(side: Side) -> str:
     return "" if found is None else str(found.path)
 
 
-def _said(side: Side, name: str) -> bool:
-    return side.get(name) not in ("", None, UNSAID[name])
-
-
 def load_of(side: Side) -> float:
     """Return the load that is asked about."""
     return float(side.get("request_rate" if side.get("loads") == PER_SECOND else "load"))
 
 
-def _load(side: Side) -> dict[str, list[float]]:
-    asked = load_of(side)
-    if side.get("loads") == PER_SECOND:
+def _given(said: Mapping[str, Any], name: str) -> bool:
+    return said[name] not in ("", None, UNSAID[name])
+
+
+def _load(said: Mapping[str, Any]) -> dict[str, list[float]]:
+    if said["loads"] == PER_SECOND:
+        asked = float(said["request_rate"])
         shares = (0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
         return {"request_rate": sorted({asked * share for share in shares})}
-    return {"concurrency": sorted({*map(float, LOADS), *DEFAULT_CONCURRENCY, asked})}
+    return {"concurrency": sorted({*map(float, LOADS), *DEFAULT_CONCURRENCY, float(said["load"])})}
 
 
-def _acceptance(side: Side) -> dict[str, Any]:
-    form = FORMS[side.get("acceptance")]
+def _acceptance(said: Mapping[str, Any]) -> dict[str, Any]:
+    form = FORMS[said["acceptance"]]
     if form == "positions":
         try:
-            numbers = [float(part) for part in str(side.get("positions")).split(",")]
+            numbers = [float(part) for part in str(said["positions"]).split(",")]
         except ValueError:
             raise SpecsimError(
-                f"acceptance per position: {side.get('positions')!r} are no numbers; write "
+                f"acceptance per position: {said['positions']!r} are no numbers; write "
                 "0.7, 0.5, 0.35"
             ) from None
         return {"per_position": numbers}
     key = {"draft_rate": "draft_acceptance_rate"}.get(form, form)
-    return {key: side.get(form)}
+    return {key: said[form]}

@@ -50,6 +50,17 @@ _PACKED = {
 _TOO_WIDE = re.compile(rb'["A-Z:]\$?[A-Z]{3}\$?[0-9]+"')
 """A cell beyond column ZZ: a table of runs has no such, and rows are filled up to it."""
 
+_MODEL = "a model's config.json"
+_EXPECTED = re.compile("; (?:expected|make one with) ")
+"""What a reason has that says what is allowed."""
+_DIGITS = r"is broken or truncated: Exceeds the limit \((\d+) digits\)[^;]*(?:; use sys[^;]*)?"
+_PLAINER = (
+    (re.compile(r"is broken or truncated: [a-z ]*maximum (?:recursion|nesting)[^;]*"),
+     "is nested too deeply"),
+    (re.compile(_DIGITS), r"has a number of more than \1 digits"),
+    (re.compile(r"; expected a YAML or JSON file| in \"<unicode string>\""), ""),
+)  # fmt: skip
+
 _MEANT = re.compile(
     r"(?:(?:no|without)?(?:spec[a-z]{0,12}|mtp)|off|on|no|base|baseline|without|mtpk|eagle|dflash"
     r"|dspark|medusa|ngram|n|gram|dm|kimi|k|c|r|rep|server|serve|vllm|sglang|metrics?|prom"
@@ -108,7 +119,7 @@ def read_calibration(upload: Upload) -> Calibration:
     SpecsimError
         It is none, or is refused.
     """
-    with _one(upload, (".yaml", ".yml", ".json")) as path:
+    with _one(upload, (".yaml", ".yml", ".json"), "a file of `specsim calibrate`") as path:
         return load_calibration(path)
 
 
@@ -120,7 +131,7 @@ def read_case(upload: Upload) -> Case:
     SpecsimError
         It is none, or is refused.
     """
-    with _one(upload, (".yaml", ".yml", ".json")) as path:
+    with _one(upload, (".yaml", ".yml", ".json"), "a case as in validation/cases") as path:
         return load_case(path)
 
 
@@ -140,7 +151,7 @@ class ModelFile:
         """
         reason = _refusal(upload, limit=MAX_RECORD_BYTES)
         if reason:
-            raise InputError(f"{one_line(upload.name)}: {reason}")
+            raise InputError(_expecting(f"{one_line(upload.name)}: {reason}", _MODEL))
         folder = Path(tempfile.mkdtemp(prefix="specsim-model-"))
         # Unlike TemporaryDirectory this is silent where a session is dropped without goodbye.
         self.remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -158,12 +169,26 @@ class ModelFile:
             load_model(self.path)
         except SpecsimError as problem:
             self.remove()
-            raise type(problem)(str(problem).replace(str(self.path), self.name)) from problem
+            text = str(problem).replace(str(self.path), self.name)
+            raise type(problem)(_expecting(text, _MODEL)) from problem
         except Exception as problem:  # a vendor's format may break a reader in any way
             self.remove()
             raise InputError(
-                f"{self.name}: cannot be read as a config.json: {type(problem).__name__}"
+                _expecting(f"{self.name}: cannot be read: {type(problem).__name__}", _MODEL)
             ) from problem
+
+
+def _expecting(text: str, expected: str) -> str:
+    """Return a reason in plainer words, and what is expected where it leaves that out."""
+    text = _plainer(text)
+    return text if _EXPECTED.search(text) else f"{text}; expected {expected}"
+
+
+def _plainer(text: str) -> str:
+    """Return a reason without what only a programmer of Python can use."""
+    for pattern, words in _PLAINER:
+        text = pattern.sub(words, text)
+    return text
 
 
 def uploaded_model(upload: Upload, *, key: str = "model_file") -> Path:
@@ -193,7 +218,7 @@ def drop_model(*, key: str = "model_file") -> None:
 
 
 @contextmanager
-def _one(upload: Upload, suffixes: Sequence[str]) -> Iterator[Path]:
+def _one(upload: Upload, suffixes: Sequence[str], expected: str) -> Iterator[Path]:
     """Lend a path under which a single small file is read; errors name what the sender called it.
 
     Raises
@@ -203,7 +228,7 @@ def _one(upload: Upload, suffixes: Sequence[str]) -> Iterator[Path]:
     """
     reason = _refusal(upload, limit=MAX_RECORD_BYTES)
     if reason:
-        raise InputError(f"{one_line(upload.name)}: {reason}")
+        raise InputError(_expecting(f"{one_line(upload.name)}: {reason}", expected))
     suffix = PurePosixPath(upload.name).suffix.lower()
     with tempfile.TemporaryDirectory(prefix="specsim-") as folder:
         path = Path(folder) / f"1{suffix if suffix in suffixes else suffixes[0]}"
@@ -211,22 +236,22 @@ def _one(upload: Upload, suffixes: Sequence[str]) -> Iterator[Path]:
         try:
             yield path
         except SpecsimError as problem:
-            raise type(problem)(str(problem).replace(str(path), one_line(upload.name))) from problem
+            text = str(problem).replace(str(path), one_line(upload.name))
+            raise type(problem)(_expecting(text, expected)) from problem
 
 
 def _refusal(
     upload: Upload, *, number: int = 0, total: int = 0, limit: int = MAX_FILE_BYTES
 ) -> str:
     """Return why an upload is not even written down; '' where nothing speaks against it."""
+    of_runs = limit == MAX_FILE_BYTES
     if number >= MAX_FILES:
         return f"is beyond the {MAX_FILES} files that are read at a time"
     if upload.size == 0:
         return "is empty"
     if upload.size > limit:
-        return (
-            f"has {_mib(upload.size)}; at most {_mib(limit)} are read here, and `specsim calibrate "
-            "--measurements` on this machine takes more"
-        )
+        more = ", and `specsim calibrate --measurements` on this machine takes more"
+        return f"has {_mib(upload.size)}; at most {_mib(limit)} are read here" + more * of_runs
     if total > MAX_TOTAL_BYTES:
         return f"is beyond the {_mib(MAX_TOTAL_BYTES)} that are read at a time"
     data = upload.getbuffer()
@@ -237,7 +262,8 @@ def _refusal(
     suffix = PurePosixPath(upload.name).suffix.lower()
     if suffix in _WORKBOOKS and packed == "a zip archive":
         return _workbook_refusal(data)
-    return f"is {packed}: unpack it and upload what is inside (a workbook ends in .xlsx)"
+    workbooks = " (a workbook ends in .xlsx)"
+    return f"is {packed}: unpack it and upload what is inside" + workbooks * of_runs
 
 
 def _workbook_refusal(data: memoryview) -> str:
@@ -344,5 +370,5 @@ def _named(read: Measurements, names: _Names) -> Measurements:
 
     return Measurements(
         rows=tuple(row(r) for r in read.rows),
-        skipped=tuple(Skipped(shown(s.source), shown(s.reason)) for s in read.skipped),
+        skipped=tuple(Skipped(shown(s.source), _plainer(shown(s.reason))) for s in read.skipped),
     )

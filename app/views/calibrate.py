@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import streamlit as st
+from fitting import Fitting, Options
 from show import escaped, figure
 from state import CALIBRATION, Asked, calibration
 from uploads import MAX_FILE_BYTES, MAX_TOTAL_BYTES, read_calibration, read_uploads
@@ -24,7 +25,6 @@ from specsim.export.figures.calibration import (
     measured,
     measured_rows,
     read_rows,
-    without_acceptance,
 )
 from specsim.export.tables import count, exact
 from specsim.export.workbook.twins import csv_text
@@ -32,36 +32,34 @@ from specsim.schema.calibration import Calibration, CalibrationReport
 from specsim.schema.measurement import Measurement, Measurements
 from specsim.schema.results import Prediction
 from specsim.schema.scenario import Scenario
-from views.calibration_report import report, scope_words
+from views.calibration_report import how_good, report, scope_words
 
 _READ, _FIT, _GIVEN = "calibrate_read", "calibrate_fit", "calibrate_given"
 """Where the session keeps what was read, the last fit, and an uploaded calibration."""
 _ARMS: dict[str, Literal["off", "on"] | None] = {"left out": None, "off": "off", "on": "on"}
+_READABLE = (
+    "results of vllm bench, SGLang, GuideLLM, aiperf, inference-perf, llm-d or InferenceX, a CSV "
+    "or XLSX table, server logs and /metrics beside them"
+)
 _SHORT: dict[Metric, str] = {"tpot_ms": "Time per token", "output_tok_s": "Throughput"}
 _POLL_S = 0.2
-
-
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    """What a fit is asked for besides scenario and runs."""
-
-    unknown_arm: Literal["off", "on"] | None = None
-    hold_out: tuple[float, ...] = ()
-    hold_out_k: tuple[int, ...] = ()
+_MOST_FITS = 2
+_MOST_NAMED = 3
+_MOST_REASONS = 6
+"""Of files that gave nothing: said in sentences; all are in the table."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Fit:
-    """A fit, or why there is none, and what it was asked for."""
+    """A fit, or why there is none, and what it was asked for; neither: it was stopped."""
 
-    asked: tuple[str, int, _Options]
-    report: CalibrationReport | None
+    asked: tuple[str, int, Options]
+    report: CalibrationReport | None = None
     error: str = ""
 
 
 def page(asked: Sequence[Asked]) -> None:
     """Draw the page."""
-    in_use()
     left, right = st.columns([3, 2], gap="large")
     with left:
         read = _files()
@@ -69,14 +67,16 @@ def page(asked: Sequence[Asked]) -> None:
         _given()
     if read is None:
         st.info(
-            "Upload what benchmarks wrote: results of vllm bench, SGLang, GuideLLM, aiperf, "
-            "inference-perf, llm-d or InferenceX, a CSV or XLSX table, server logs and /metrics "
-            "beside them. The side bar says what was measured; `specsim measure plan` writes a "
-            "sweep that tells most."
+            f"Upload what benchmarks wrote: {_READABLE}. The side bar says what was measured; "
+            "`specsim measure plan` writes a sweep that tells most."
         )
         return
     _what_was_read(read)
     if not any(load_of(row) for row in read.rows):
+        if read.rows:
+            st.info("No row says its load, so there is no run to compare or to fit: a log or "
+                    "/metrics go with the result file of their run, and a table needs a column "
+                    "concurrency or request_rate.")  # fmt: skip
         return
     chosen = _chosen(asked)
     if chosen.scenario is None:
@@ -91,13 +91,13 @@ def in_use() -> None:
     found = calibration()
     if found is None:
         return
-    with st.container(border=True, horizontal=True, vertical_alignment="center"):
-        st.markdown(
-            f":violet-badge[calibrated] All pages use a calibration of {scope_words(found.scope)}, "
-            f"made on {found.created.isoformat()} from {len(found.runs)} runs.",
-            width="stretch",
-        )
-        st.button("Drop it", key="calibrate_drop", on_click=_drop)
+    with st.container(border=True):
+        left, right = st.columns([6, 1], vertical_alignment="center")
+    left.markdown(
+        f":violet-badge[calibrated] All pages use a calibration of {scope_words(found.scope)}, "
+        f"made on {found.created.isoformat()} from {_counted(len(found.runs), 'run')}."
+    )
+    right.button("Drop it", key="calibrate_drop", on_click=_drop, width="stretch")
 
 
 def _drop() -> None:
@@ -127,23 +127,25 @@ def _files() -> Measurements | None:
         help="They are read on the machine that serves this page, and not kept.",
     )  # fmt: skip
     st.caption(f"At most {MAX_FILE_BYTES // 2**20} MiB a file, {MAX_TOTAL_BYTES // 2**20} MiB in "
-               "all; larger ones: `specsim calibrate` in a terminal.")  # fmt: skip
+               "all. A file in red is too large and was not taken: `specsim calibrate` in a "
+               "terminal reads it.")  # fmt: skip
     if uploads and _READ not in st.session_state:
-        with st.spinner(f"Reading {len(uploads)} file{'s' if len(uploads) > 1 else ''}"):
+        with st.spinner(f"Reading {_counted(len(uploads), 'file')}"):
             st.session_state[_READ] = read_uploads(uploads)
     found: Measurements | None = st.session_state.get(_READ)
     if found is not None and not uploads:
-        st.caption(f"Still here from before: {len(found.rows)} rows.")
+        st.caption(f"Still here from before: {_counted(len(found.rows), 'row')}.")
         st.button("Forget them", key="calibrate_forget", on_click=_forget)
     return found
 
 
 def _given() -> None:
     """Draw the upload of a calibration that exists."""
-    st.subheader("A calibration that you have", anchor=False)
+    st.subheader("Earlier calibration", anchor=False)
     upload = st.file_uploader(
-        "File of `specsim calibrate`", type=["yaml", "yml", "json"], max_upload_size=4,
+        "calibration.yaml", type=["yaml", "yml", "json"], max_upload_size=4,
         key="calibrate_given_file",
+        help="Downloaded here before, or written by `specsim calibrate`: used without a fit.",
     )  # fmt: skip
     if upload is None:
         return
@@ -154,7 +156,8 @@ def _given() -> None:
         return
     told = [p for p in found.parameters if p.identifiable]
     st.markdown(
-        f"Of {scope_words(found.scope)}, {found.created.isoformat()}, {len(found.runs)} runs. It "
+        f"Of {scope_words(found.scope)}, {found.created.isoformat()}, "
+        f"{_counted(len(found.runs), 'run')}. It "
         + (
             "moves "
             + ", ".join(
@@ -177,22 +180,26 @@ def _offer(found: Calibration, *, key: str) -> None:
     )  # fmt: skip
 
 
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 def _what_was_read(read: Measurements) -> None:
     rows = read_rows(read.rows)
     runs = sum(load_of(row) is not None for row in read.rows)
     unknown = sum(row.arm == "unknown" and load_of(row) is not None for row in read.rows)
-    said = f"{runs} run{'' if runs == 1 else 's'} read"
+    said = f"{_counted(runs, 'run')} read"
     if len(rows) > runs:
-        said += f", {len(rows) - runs} logs and metrics beside them"
+        said += f", {_counted(len(rows) - runs, 'more row')} without a load (logs, metrics)"
     if read.skipped:
-        said += f"; {len(read.skipped)} file{'' if len(read.skipped) == 1 else 's'} gave nothing"
+        said += f"; {_counted(len(read.skipped), 'file')} gave nothing"
     st.markdown(f"**{said}.**")
     if unknown:
         st.warning(
             f"{unknown} of them say nowhere whether they speculate: name files or folders `off` or "
             "`on`, upload the server's log, or say below what they are taken as."
         )
-    with st.expander(f"What was read ({len(rows)} rows)", expanded=not runs):
+    with st.expander(f"What was read ({_counted(len(rows), 'row')})", expanded=not runs):
         if rows:
             st.dataframe(rows, hide_index=True)
             st.download_button("CSV", csv_text(rows), "runs.csv", "text/csv",
@@ -200,9 +207,27 @@ def _what_was_read(read: Measurements) -> None:
         else:
             st.write("Not one run.")
     if read.skipped:
-        with st.expander(f"Files that gave nothing ({len(read.skipped)})", expanded=not runs):
-            skipped = [{"file": s.source, "why": s.reason} for s in read.skipped]
-            st.dataframe(skipped, hide_index=True, key="calibrate_skipped")
+        _what_gave_nothing(read, runs)
+
+
+def _what_gave_nothing(read: Measurements, runs: int) -> None:
+    """Say which files gave nothing, why, and what is read."""
+    by_reason: dict[str, list[str]] = {}
+    for s in read.skipped:
+        by_reason.setdefault(s.reason, []).append(s.source)
+    lines = []
+    for reason, sources in list(by_reason.items())[:_MOST_REASONS]:
+        more = len(sources) - _MOST_NAMED
+        named = ", ".join(sources[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"- {escaped(named)}: {escaped(reason)}")
+    if len(by_reason) > _MOST_REASONS:
+        lines.append("- the others: in the table below")
+    if not any("what is read: " in reason for reason in by_reason):
+        lines.append(f"\nWhat is read: {_READABLE}.")
+    (st.warning if runs else st.error)("\n".join(lines))
+    with st.expander(f"Files that gave nothing ({len(read.skipped)})"):
+        skipped = [{"file": s.source, "why": s.reason} for s in read.skipped]
+        st.dataframe(skipped, hide_index=True, key="calibrate_skipped")
 
 
 def _chosen(asked: Sequence[Asked]) -> Asked:
@@ -253,7 +278,7 @@ def _metric(key: str) -> Metric:
     return chosen or "tpot_ms"
 
 
-def _options(rows: Sequence[Measurement]) -> _Options:
+def _options(rows: Sequence[Measurement]) -> Options:
     """Draw what a fit can be asked for."""
     loads = sorted({load[0] for row in rows if (load := load_of(row)) is not None})
     ks = sorted({row.num_speculative_tokens for row in rows if row.num_speculative_tokens})
@@ -270,7 +295,7 @@ def _options(rows: Sequence[Measurement]) -> _Options:
             "k to hold out", ks, key="calibrate_hold_out_k", width=200,
             help="Draft tokens per step, kept from the fit and predicted by it.",
         )  # fmt: skip
-    return _Options(_ARMS[arm or "left out"], tuple(held), tuple(held_k))
+    return Options(_ARMS[arm or "left out"], tuple(held), tuple(held_k))
 
 
 def _fit(scenario: Scenario, read: Measurements) -> None:
@@ -278,8 +303,11 @@ def _fit(scenario: Scenario, read: Measurements) -> None:
     options = _options(read.rows)
     asked = (scenario.model_dump_json(exclude_unset=True), id(read), options)
     if st.button("Fit the constants to these runs", key="calibrate_fit_button", type="primary"):
-        st.session_state.pop(_FIT, None)
-        st.session_state[_FIT] = _run(asked, lambda: _calibrated(scenario, read, options))
+        st.session_state[_FIT] = _Fit(asked)  # so it stays where a click ends this
+        try:
+            st.session_state[_FIT] = _Fit(asked, _run(scenario, read, options))
+        except SpecsimError as problem:
+            st.session_state[_FIT] = _Fit(asked, error=str(problem))
         st.rerun()
     found: _Fit | None = st.session_state.get(_FIT)
     if found is None:
@@ -288,8 +316,12 @@ def _fit(scenario: Scenario, read: Measurements) -> None:
     if found.asked != asked:
         st.warning("Files, side bar or options have changed since this fit: fit again.")
     if found.report is None:
-        st.error(escaped(found.error))
+        if found.error:
+            st.error(escaped(found.error))
+        else:
+            st.info("The fit was stopped; it left nothing behind. Fit again when you like.")
         return
+    how_good(found.report)
     with st.container(horizontal=True):
         _offer(found.report.calibration, key="calibrate_use")
         st.download_button(
@@ -299,37 +331,35 @@ def _fit(scenario: Scenario, read: Measurements) -> None:
     report(found.report)
 
 
-def _calibrated(scenario: Scenario, read: Measurements, options: _Options) -> CalibrationReport:
-    from specsim.calibration.calibrate import calibrate
-    from specsim.calibration.rows import assume_arm
-
-    rows = assume_arm(read, options.unknown_arm)
-    return calibrate(
-        without_acceptance(scenario, rows.rows), rows,
-        hold_out=options.hold_out, hold_out_k=options.hold_out_k,
-    )  # fmt: skip
-
-
 @st.cache_resource(show_spinner=False)
-def _workers() -> ThreadPoolExecutor:
-    """Return the threads that fit, for all sessions: a fit fills a core."""
-    return ThreadPoolExecutor(max_workers=2, thread_name_prefix="fit")
+def _room() -> threading.BoundedSemaphore:
+    """Return the room for fits of all sessions: each fills a core."""
+    return threading.BoundedSemaphore(_MOST_FITS)
 
 
-def _run(asked: Any, work: Callable[[], CalibrationReport]) -> _Fit:
-    """Fit beside the page, which can be stopped or left meanwhile."""
-    job = _workers().submit(work)
-    start = time.monotonic()
+def _run(scenario: Scenario, read: Measurements, options: Options) -> CalibrationReport:
+    """Fit beside the page, which can be stopped or left meanwhile.
+
+    Raises
+    ------
+    SpecsimError
+        There is no fit.
+    """
+    room, start = _room(), time.monotonic()
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("Stop", key="calibrate_stop")  # any click ends this run of the page
+        st.button("Stop", key="calibrate_stop", icon=":material/stop_circle:")
         said = st.empty()
+    # Any click ends this run of the page at its next word, and the fit with it.
+    while not room.acquire(timeout=_POLL_S):
+        said.markdown(f"Waiting for other fits on this server, {time.monotonic() - start:.0f} s")
     try:
-        while not job.done():
-            said.markdown(f"Fitting, {time.monotonic() - start:.0f} s")
-            time.sleep(_POLL_S)
+        fitting = Fitting(scenario, read, options)
+        try:
+            while not fitting.done():
+                said.markdown(f"Fitting, {time.monotonic() - start:.0f} s")
+                time.sleep(_POLL_S)
+            return fitting.report()
+        finally:
+            fitting.stop()
     finally:
-        job.cancel()
-    try:
-        return _Fit(asked, job.result())
-    except SpecsimError as problem:
-        return _Fit(asked, None, str(problem))
+        room.release()

@@ -35,11 +35,13 @@ _WORTH_A_RUN = 0.9
 
 
 def report(found: CalibrationReport) -> None:
-    """Draw it."""
-    _how_good(found)
+    """Draw it, below how good it is."""
     _fit(found)
     _factors(found)
     _held_out(found.held_out)
+    if not found.doubts:
+        _run_next(found.suggestions)
+        return
     left, right = st.columns(2, gap="large")
     with left:
         _run_next(found.suggestions)
@@ -61,7 +63,8 @@ def _bullets(texts: Sequence[str]) -> None:
     st.markdown("\n".join(f"- {escaped(text)}" for text in texts))
 
 
-def _how_good(found: CalibrationReport) -> None:
+def how_good(found: CalibrationReport) -> None:
+    """Draw what a fit is worth, before it is offered."""
     calibration = found.calibration
     left = calibration.left_out
     arms = ", ".join(
@@ -74,7 +77,7 @@ def _how_good(found: CalibrationReport) -> None:
             f"load{'s' if loads > 1 else ''}."
         )
         st.markdown(f"**{escaped(found.verdict[:1].upper() + found.verdict[1:])}.**")
-        with st.container(horizontal=True, gap="large"):
+        with st.container(horizontal=True, gap="medium"):
             for name, value in (
                 ("Time per token", left.tpot_median_pct),
                 ("Throughput", left.output_tok_s_median_pct),
@@ -179,7 +182,7 @@ def _held_out(held: HeldOut | None) -> None:
     if held is None:
         return
     st.subheader("Held out", anchor=False)
-    with st.container(horizontal=True, gap="large"):
+    with st.container(horizontal=True, gap="medium"):
         for name, value, scatter in (
             ("Time per token", held.tpot_median_pct, held.run_scatter_pct),
             ("Throughput", held.output_tok_s_median_pct, held.run_scatter_pct),

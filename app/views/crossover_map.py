@@ -12,15 +12,8 @@ from state import BOUND, Asked, calibration
 from specsim.analysis.maps import Maps, PromptMaps, prompt_maps, speedup_maps
 from specsim.analysis.roofline import Regimes, Roofline, regimes, roofline
 from specsim.errors import SpecsimError
-from specsim.export.figures.maps import (
-    Picked,
-    acceptance_map,
-    best_k_words,
-    cell_words,
-    k_map,
-    map_rows,
-    prompt_map,
-)
+from specsim.export.figures.map_cells import Picked, best_k_words, cell_words
+from specsim.export.figures.maps import acceptance_map, k_map, map_rows, prompt_map
 from specsim.export.figures.roofline import regime_rows, roofline_rows
 from specsim.export.figures.roofline import regimes as regimes_figure
 from specsim.export.figures.roofline import roofline as roofline_figure
@@ -107,8 +100,15 @@ def _over_k(asked: Asked, maps: Maps, picked: Picked | None) -> None:
 
 
 def _picked(asked: Asked) -> Picked | None:
-    """Return the cell that was chosen on one of the maps."""
-    found: Picked | None = st.session_state.get(asked.side.key("map_picked"))
+    """Return the cell that was chosen on one of the maps, and keep it in the link."""
+    key = asked.side.key("map_cell")
+    if key not in st.session_state:
+        st.session_state[key] = Picked.read(st.query_params.get(key, ""))
+    found: Picked | None = st.session_state[key]
+    if found is None:
+        st.query_params.pop(key, None)
+    elif st.query_params.get(key) != str(found):
+        st.query_params[key] = str(found)
     return found
 
 
@@ -116,11 +116,12 @@ def _take(asked: Asked, chart: str, on: str) -> None:
     """Keep the cell that was clicked, for all maps; let it go where the click took it back."""
     event = st.session_state.get(asked.side.key(chart))
     cells = [] if event is None else event.get("selection", {}).get("picked", [])
-    state = asked.side.key("map_picked")
+    state = asked.side.key("map_cell")
+    before: Picked | None = st.session_state.get(state)
     if cells and "load" in cells[0]:
         st.session_state[state] = Picked(on, float(cells[0]["load"]), float(cells[0]["row"]))
-    elif (before := _picked(asked)) is not None and before.on == on:
-        del st.session_state[state]
+    elif before is not None and before.on == on:
+        st.session_state[state] = None
 
 
 def _sentence(maps: Maps, picked: Picked | None) -> None:
@@ -136,8 +137,8 @@ def _sentence(maps: Maps, picked: Picked | None) -> None:
 
 def _legend(asked: Asked, maps: Maps) -> None:
     texts = [
-        "Dark line: speedup 1. Staircase: the best k at each load, 0 where off is best. Palest "
-        "cells, 0.95 to 1.05: no difference that matters."
+        "Dark line: no gain and no loss. Best k is 0 where off is best. Palest cells, 0.95 to "
+        "1.05: no difference that matters."
     ]
     assert asked.scenario is not None
     if asked.scenario.load.request_rate is not None:
@@ -202,9 +203,9 @@ def _roofline(asked: Asked) -> None:
     figure(roofline_figure(found), roofline_rows(found), key=asked.side.key("map_roofline"),
            alt="arithmetic intensity against TFLOP/s, off and on, by load")  # fmt: skip
     st.caption(
-        "One GPU, one pass without prompts, at the loads written beside the points; ringed: your "
-        "load. Solid: the datasheet's limits; dashed: what its kernels reach of them. Verifying "
-        "drafts moves a pass to the right: it pays while there is room up along the slope."
+        "One GPU, one pass without prompts, at the loads written beside the points. Solid: the "
+        "datasheet's limits; dashed: what its kernels reach of them. Verifying drafts moves a pass "
+        "to the right: it pays while there is room up along the slope."
     )
 
 
@@ -217,5 +218,6 @@ def _regimes(asked: Asked) -> None:
            alt="shares of a step by cause over load, off and on")  # fmt: skip
     st.caption(
         "Shares of one decode step by cause, as the points of a prediction have them; named: the "
-        "largest. Memory is weights and activations, kv the cache of the requests."
+        "largest. Memory is the reading of weights and activations, KV cache that of the "
+        "requests' cache."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ _DTYPES = (_OWN, "bf16", "fp8", "int8", "int4", "nvfp4", "mxfp4")
 _AS_TRAFFIC = "as my traffic"
 _BADGES = {"measured": "green", "yours": "blue", "edited": "violet", "carried": "orange"}
 _WORDS = {"carried": "yours, carried over"}
+_OWN_LENGTHS = "drafters_lengths"
 _TRAINED: tuple[str, ...] = DrafterKind.__args__  # type: ignore[attr-defined]
 
 
@@ -116,20 +118,22 @@ def _controls(asked: Asked, scenario: Scenario) -> dict[str, Any]:
 def _lengths(asked: Asked, scenario: Scenario, options: dict[str, Any]) -> dict[str, float]:
     """Draw the table of acceptance, and return the lengths that were written into it."""
     found = _ways(_any_load(scenario), options)
+    given = _from_link(asked)
     table = [
         {
             "Drafter": way.label,
             "Known": _WORDS.get(way.basis, way.basis),
             "From": way.source,
-            "Yours": None,
+            "Yours": given.get(way.label),
         }
         for way in found
     ]
     column = st.column_config
     edited = st.data_editor(
         table,
-        key=asked.side.key(f"drafters_lengths_{scenario.target.model}"),
+        key=asked.side.key(f"drafters_table_{scenario.target.model}"),
         hide_index=True,
+        placeholder="",
         disabled=["Drafter", "Known", "From"],
         column_config={
             "Yours": column.NumberColumn(
@@ -143,7 +147,34 @@ def _lengths(asked: Asked, scenario: Scenario, options: dict[str, Any]) -> dict[
         "Measured: bundled with specsim for this target. Yours: what the side bar says, carried "
         "over where nothing was measured, which is no knowledge of that drafter."
     )
-    return {str(row["Drafter"]): float(row["Yours"]) for row in edited if row["Yours"] is not None}
+    own = {str(row["Drafter"]): float(row["Yours"]) for row in edited if row["Yours"] is not None}
+    _into_link(asked, own)
+    return own
+
+
+def _from_link(asked: Asked) -> dict[str, float]:
+    """Return the lengths that the link had as it was opened: what the table starts from."""
+    kept = asked.side.key("drafters_opened")
+    if kept not in st.session_state:
+        found: dict[str, float] = {}
+        for part in st.query_params.get(asked.side.key(_OWN_LENGTHS), "").split(";"):
+            label, _, text = part.rpartition("=")
+            try:
+                length = float(text)
+            except ValueError:
+                continue
+            if 1.0 <= length < math.inf:
+                found[label] = length
+        st.session_state[kept] = found
+    return dict(st.session_state[kept])
+
+
+def _into_link(asked: Asked, own: dict[str, float]) -> None:
+    key, text = asked.side.key(_OWN_LENGTHS), ";".join(f"{k}={v:g}" for k, v in own.items())
+    if not text:
+        st.query_params.pop(key, None)
+    elif st.query_params.get(key) != text:
+        st.query_params[key] = text
 
 
 def _shown(
@@ -196,7 +227,7 @@ def _best(asked: Asked, results: Sequence[DrafterResult]) -> None:
             shown = "–" if gain is None else f"{gain:.2f}×"
             st.metric(f"Speedup at {count(asked.load)}", shown, help=band, width="content")
             st.metric("With one request", f"{best.speedup_at_one:.2f}×", width="content")
-            st.metric("Loses from", turn(best), width="content")
+            st.metric("Turns at", turn(best), width="content")
             st.metric("KV cache lost", f"{best.kv.lost_fraction:.1%}", width="content",
                       help=f"{best.kv.lost_tokens:,} tokens")  # fmt: skip
             even = best.break_even_length
@@ -214,23 +245,18 @@ def _table(asked: Asked, table: Sequence[dict[str, Any]]) -> None:
         key=asked.side.key("drafters_table"),
         column_order=(
             "drafter", "speedup", "speedup_at_1", "usd_per_mtok", "crossover",
-            "acceptance_length", "break_even_length", "k", "best_k", "speedup_at_best_k",
-            "kv_lost_tokens", "kv_lost_percent", "drafter_weights_gib",
+            "acceptance_length", "break_even_length", "kv_lost_percent", "best_k",
         ),
         column_config={
             "drafter": st.column_config.TextColumn("Drafter", pinned=True),
             "speedup": number(f"Speedup at {count(asked.load)}", format="%.2f×"),
             "speedup_at_1": number("at 1", format="%.2f×"),
             "usd_per_mtok": number("$/Mtok", format="$%.2f"),
-            "crossover": st.column_config.TextColumn("Loses from"),
+            "crossover": st.column_config.TextColumn("Turns at"),
             "acceptance_length": number("Tokens per step", format="%.2f"),
             "break_even_length": number("to break even", format="%.2f"),
-            "k": number("k", format="%d"),
             "best_k": number("Best k", format="%d", help="0: off serves this load fastest"),
-            "speedup_at_best_k": number("with best k", format="%.2f×"),
-            "kv_lost_tokens": number("KV lost, tokens", format="localized"),
             "kv_lost_percent": number("KV lost", format="%.1f%%"),
-            "drafter_weights_gib": number("Drafter, GiB", format="%.2f"),
         },
     )  # fmt: skip
 
@@ -254,7 +280,8 @@ def _refused(found: Sequence[Way], refused: Sequence[Way]) -> None:
     unknown = methods_without_drafter(found, _TRAINED)
     if not refused and not unknown:
         return
-    st.subheader("Not here", anchor=False)
+    if refused:
+        st.subheader("Not here", anchor=False)
     for way in refused:
         st.markdown(f"**{escaped(way.label)}**: {escaped(way.reason)}")
     if unknown:

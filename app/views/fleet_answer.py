@@ -28,6 +28,7 @@ def answer(asked: Asked, found: Plan, *, wide: bool) -> None:
     left, right = st.columns([6, 5], gap="small") if wide else (st.container(), st.container())
     with left:
         _pictures(asked, found)
+        _reached(found)
     with right:
         st.dataframe(fleet.off_on(found), hide_index=True, height="content", column_config={
             "quantity": st.column_config.TextColumn("off and on", width=170),
@@ -40,9 +41,10 @@ def answer(asked: Asked, found: Plan, *, wide: bool) -> None:
 
 def _made_for(found: Plan) -> None:
     traffic, slo = found.traffic, Slo.model_validate(found.slo)
-    said = [f"{t.name} ≤ {t.at_most_ms:g}" for t in slo.targets]
+    said = [f"{fleet.target_words(t.name)} ≤ {t.at_most_ms:g} ms" for t in slo.targets]
     if slo.required_attainment_pct is not None:
-        bounds = ", ".join(f"{m} ≤ {ms:g} ms" for m, ms in slo.request_thresholds_ms.items())
+        each = slo.request_thresholds_ms.items()
+        bounds = ", ".join(f"{metric.upper()} ≤ {ms:g} ms" for metric, ms in each)
         said.append(f"{slo.required_attainment_pct:g} % of requests with {bounds}")
     rates = f"{digits(traffic['avg_rate'])} requests/s, {digits(traffic['peak_rate'])} at the peak"
     st.caption(escaped(f"Sized for {rates} · {' · '.join(said) or 'no promise'}"))
@@ -62,7 +64,8 @@ def _verdict(found: Plan) -> None:
             return
         words, colour = fleet.one_down(best)
         st.markdown(f":{colour}-badge[one replica down: {words}] {escaped(best.one_down or '')}")
-        st.markdown(f":blue-badge[bound by {escaped(best.binding)}] a replica holds "
+        binding = escaped(fleet.target_words(best.binding))
+        st.markdown(f":blue-badge[bound by {binding}] a replica holds "
                     f"{digits(best.load_at_slo)} requests/s at the SLO")  # fmt: skip
         with st.container(horizontal=True, gap="medium"):
             for label, value, text in _metrics(best):
@@ -98,29 +101,36 @@ def _pictures(asked: Asked, found: Plan) -> None:
         st.caption(f"The best {fleet.MOST_DRAWN}; all are in the ranking.")
 
 
+def _reached(found: Plan) -> None:
+    first = found.candidates[0]
+    if not first.reached:
+        return
+    st.caption(f"The promise, at the most that a replica holds: {escaped(first.name)}")
+    st.dataframe(fleet.reached(first), hide_index=True, column_config={
+        "reached": st.column_config.NumberColumn(format="%.3g"),
+        "limit": st.column_config.NumberColumn(format="%g"),
+        "used": st.column_config.NumberColumn(format="percent"),
+    })  # fmt: skip
+
+
 def _ranking(found: Plan) -> None:
     rows = fleet.ranking(found)
     if rows:
         st.subheader("Candidates, the cheapest first", anchor=False)
-        share = st.column_config.NumberColumn(format="percent")
         st.dataframe(rows, hide_index=True, column_config={
             "rank": st.column_config.NumberColumn("#", width="small"),
+            "gpus": "GPUs",
             "load_at_slo_requests_per_s": st.column_config.NumberColumn(
                 "at SLO, requests/s", format="%.3g"),
             "usd_per_month": st.column_config.NumberColumn("$/month", format="$%,.0f"),
             "usd_per_mtok_month": st.column_config.NumberColumn("$/Mtok, month", format="$%.2f"),
             "usd_per_mtok_peak": st.column_config.NumberColumn("$/Mtok, peak", format="$%.2f"),
-            "utilization_average": share, "utilization_peak": share, "utilization_one_down": share,
+            **{f"utilization_{when}": st.column_config.NumberColumn(title, format="percent")
+               for when, title in (("average", "used on average"), ("peak", "used at peak"),
+                                   ("one_down", "used, one down"))},
+            "one_down": "one replica down",
             "ttft_p95_ms": st.column_config.NumberColumn("TTFT p95, ms", format="%.0f"),
             "tpot_p95_ms": st.column_config.NumberColumn("TPOT p95, ms", format="%.1f"),
-        })  # fmt: skip
-    first = found.candidates[0]
-    if first.reached:
-        st.caption(f"Targets, {escaped(first.name)}, at the most that a replica holds")
-        st.dataframe(fleet.reached(first), hide_index=True, column_config={
-            "reached": st.column_config.NumberColumn(format="%.3g"),
-            "limit": st.column_config.NumberColumn(format="%g"),
-            "used": st.column_config.NumberColumn(format="percent"),
         })  # fmt: skip
     refused = fleet.rejected(found)
     if refused:

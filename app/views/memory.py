@@ -20,11 +20,13 @@ _GIVEN = "as given"
 _SHARES = tuple(f"{percent / 100:.2f}" for percent in range(50, 100))
 _CONTEXTS = ("512", "1024", "2048", "4096", "8192", "16384", "32768", "65536", "131072")
 _ONE, _ALL = "one GPU", "the replica"
+_CARD_WIDTH = 170
+"""Of a step of the circle. [px]"""
 
 
 def page(asked: Sequence[Asked]) -> None:
     """Draw the page."""
-    beside(asked, _side)
+    beside(asked, lambda each: _side(each, alone=len(asked) == 1))
 
 
 @st.cache_data(show_spinner=False, max_entries=64)
@@ -35,11 +37,11 @@ def _circle(text: str, share: float | None, context: float | None, fitted: str) 
     return memory_circle(scenario, calibration=known)
 
 
-def _side(asked: Asked) -> None:
+def _side(asked: Asked, *, alone: bool) -> None:
     if asked.scenario is None:
         st.error(escaped(asked.error))
         return
-    share, context = _controls(asked, asked.scenario)
+    share, context = _controls(asked, asked.scenario, alone=alone)
     fitted = calibration()
     try:
         circle = _circle(asked.scenario.model_dump_json(exclude_unset=True), share, context,
@@ -58,11 +60,13 @@ def _side(asked: Asked) -> None:
     _throughput(asked, circle)
 
 
-def _controls(asked: Asked, scenario: Scenario) -> tuple[float | None, float | None]:
+def _controls(
+    asked: Asked, scenario: Scenario, *, alone: bool
+) -> tuple[float | None, float | None]:
     """Draw the sliders; what they leave as given is None."""
     key = asked.side.key
     given = scenario.workload.input_tokens + scenario.workload.output_tokens
-    left, right = st.columns(2, gap="large")
+    left, right = st.columns(2, gap="large") if alone else (st.container(), st.container())
     with left:
         share = st.select_slider(
             "gpu_memory_utilization", (_GIVEN, *_SHARES), key=key("memory_share"),
@@ -133,13 +137,12 @@ def _steps(circle: MemoryCircle, on: Cap) -> None:
         (f"Throughput at {top}", _less(circle.lost_to_cache or 0.0),
          f"{circle.free_tok_s[-1]:,.0f} with the cache whole → {circle.on_tok_s[-1]:,.0f} tok/s"),
     )  # fmt: skip
-    columns = st.columns([6, 1] * (len(steps) - 1) + [6], gap="small", vertical_alignment="center")
-    for i, (label, value, text) in enumerate(steps):
-        if i:
-            columns[2 * i - 1].markdown("### →", text_alignment="center")
-        with columns[2 * i].container(border=True):
-            st.metric(label, value)
-            st.caption(escaped(text))
+    # As many as fit beside each other: four, or two on a phone and where two are compared.
+    with st.container(horizontal=True, gap="small"):
+        for i, (label, value, text) in enumerate(steps):
+            with st.container(border=True, width=_CARD_WIDTH):
+                st.metric(f"→ {label}" if i else label, value)
+                st.caption(escaped(text))
     gain = circle.on_tok_s[-1] / circle.off_tok_s[-1]
     st.caption(
         f"Against off, {circle.off_tok_s[-1]:,.0f} tok/s at {top} requests, speculation is "
@@ -166,4 +169,4 @@ def _throughput(asked: Asked, circle: MemoryCircle) -> None:
            key=asked.side.key("memory_throughput"),
            alt="throughput over concurrency, off and on, with the requests that run")  # fmt: skip
     if circle.on is not None:
-        st.caption("Dotted: on, had the drafter taken no cache. Above a cap, requests wait.")
+        st.caption("Dotted: on, had the drafter taken no cache. Right of a cap, requests wait.")

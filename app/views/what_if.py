@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import streamlit as st
+from commands import portable, predict_command
 from show import beside, escaped, figure, predicted
 from state import BOUND, Asked
 
+from specsim.catalog.scenario import dump_scenario
 from specsim.catalog.serve_command import format_serve_command
 from specsim.errors import SpecsimError
 from specsim.export.figures.curves import curve, rows_by_load, speedup, step, step_rows
@@ -25,9 +26,9 @@ _DECISIONS = {
 }
 _CURVES = {
     "Throughput": "output_tok_s",
-    "Time per token": "tpot_ms",
+    "TPOT": "tpot_ms",
     "Speedup": "speedup",
-    "Time to first token": "ttft_ms",
+    "TTFT": "ttft_ms",
 }
 _BADGES = {"measured": "green", "fitted": "blue", "calibrated": "violet", "assumed": "orange"}
 
@@ -45,7 +46,7 @@ def _side(asked: Asked) -> None:
     _curves(asked, prediction)
     _time(asked, prediction)
     _assumptions(prediction)
-    _commands(asked.scenario, prediction)
+    _commands(asked, prediction)
 
 
 def at_load(asked: Asked, prediction: Prediction) -> Point:
@@ -63,35 +64,64 @@ def _verdict(asked: Asked, prediction: Prediction) -> None:
         st.write(
             escaped(prediction.verdict.reason[0].upper() + prediction.verdict.reason[1:] + ".")
         )
-        with st.container(horizontal=True, gap="large"):
-            for label, value, text in _metrics(asked, prediction, point):
-                st.metric(label, value, help=text, width="content")
+        with st.container(horizontal=True, gap="medium"):
+            for metric in _metrics(asked, prediction, point):
+                st.metric(metric.label, metric.value, metric.under or None, help=metric.help,
+                          delta_color="off", delta_arrow="off", width="content")  # fmt: skip
     if prediction.warnings:
         with st.expander(f"To know before trusting this ({len(prediction.warnings)})"):
             st.markdown("\n".join(f"- {escaped(text)}" for text in prediction.warnings))
 
 
-def _metrics(asked: Asked, prediction: Prediction, point: Point) -> list[tuple[str, str, str]]:
-    unit = "requests/s" if point.request_rate is not None else "in flight"
-    cells: list[tuple[str, str, str]] = []
-    gain = "–" if point.speedup is None else f"{point.speedup:.2f}×"
-    band = ""
-    if point.speedup_low is not None and point.speedup_high is not None:
-        band = f"80 % interval {point.speedup_low:.2f} to {point.speedup_high:.2f}. "
-    cells.append((f"Speedup at {count(asked.load)}", gain, f"{band}{point.note or 'On / off.'}"))
+class _Metric(NamedTuple):
+    label: str
+    value: str
+    under: str
+    help: str
+
+
+def _metrics(asked: Asked, prediction: Prediction, point: Point) -> list[_Metric]:
+    at = count(asked.load)
+    cells = [
+        _Metric(
+            f"Speedup at {at}",
+            "–" if point.speedup is None else f"{point.speedup:.2f}×",
+            ""
+            if point.speedup_low is None or point.speedup_high is None
+            else f"{point.speedup_low:.2f} to {point.speedup_high:.2f}",
+            f"Tokens per second on / off, with its 80 % interval. {point.note}".strip(),
+        )
+    ]
     if prediction.crossover is not None:
         c = prediction.crossover
         low, high = (count(v) if v is not None else "beyond" for v in (c.low, c.high))
-        shown = count(c.load) if c.load is not None else c.state
-        text = f"Where speculation stops paying; 80 % interval {low} to {high}."
-        cells.append((f"Turns at, {unit}", shown, text))
-    lost = prediction.kv.lost_fraction
-    cells.append(("KV cache lost", f"{lost:.1%}", f"{prediction.kv.lost_tokens:,} tokens"))
+        unit = "requests/s" if point.request_rate is not None else "in flight"
+        cells.append(
+            _Metric(
+                f"Turns at, {unit}",
+                c.state if c.load is None else count(c.load),
+                "" if c.low is None and c.high is None else f"{low} to {high}",
+                "The load at which speculation stops paying, with its 80 % interval.",
+            )
+        )
+    kv = prediction.kv
+    cells.append(
+        _Metric(
+            "KV cache lost",
+            f"{kv.lost_fraction:.1%}",
+            f"{count(kv.lost_tokens)} tokens",
+            "What the drafter's weights and cache leave less room for.",
+        )
+    )
     for arm, service in (("off", point.baseline), ("on", point.speculative)):
         usd = None if service is None else service.usd_per_mtok
-        text = "Per million output tokens at this load."
         cells.append(
-            (f"$/Mtok {arm} at {count(asked.load)}", "–" if usd is None else f"${usd:.2f}", text)
+            _Metric(
+                f"$/Mtok {arm}",
+                "–" if usd is None else f"${usd:.2f}",
+                f"at {at}",
+                "Dollars per million output tokens at this load.",
+            )
         )
     return cells
 
@@ -157,7 +187,8 @@ def _assumptions(prediction: Prediction) -> None:
             st.markdown(f":gray-badge[default] {escaped(text)}")
 
 
-def _commands(scenario: Scenario, prediction: Prediction) -> None:
+def _commands(asked: Asked, prediction: Prediction) -> None:
+    scenario = portable(asked)
     st.subheader("Take it with you", anchor=False)
     try:
         st.code(format_serve_command(_named(scenario, prediction)), language="bash",
@@ -165,8 +196,11 @@ def _commands(scenario: Scenario, prediction: Prediction) -> None:
     except SpecsimError as problem:
         st.caption(escaped(str(problem)))
     st.code(predict_command(scenario), language="bash", wrap_lines=True)
-    st.caption("Measure it: `specsim measure plan scenario.yaml --out sweep/` writes the "
-               "two-server sweep that verifies these numbers.")  # fmt: skip
+    st.code("specsim measure plan scenario.yaml --out sweep/", language="bash")
+    st.caption("Measure it: this writes the two-server sweep that verifies these numbers.")
+    st.download_button("scenario.yaml", dump_scenario(scenario), "scenario.yaml",
+                       "application/yaml", key=asked.side.key("scenario_file"), on_click="ignore",
+                       icon=":material/download:")  # fmt: skip
 
 
 def _named(scenario: Scenario, prediction: Prediction) -> Scenario:
@@ -174,26 +208,3 @@ def _named(scenario: Scenario, prediction: Prediction) -> Scenario:
     drafter = prediction.scenario["speculation"].get("drafter")
     speculation = scenario.speculation.model_copy(update={"drafter": drafter})
     return scenario.model_copy(update={"speculation": speculation})
-
-
-def predict_command(scenario: Scenario) -> str:
-    """Return the `specsim predict` line of a scenario."""
-    data: dict[str, Any] = scenario.model_dump(mode="json", exclude_unset=True, exclude={"name"})
-    words = ["specsim", "predict", "--model", data["target"].pop("model"), "--gpu",
-             data["hardware"].pop("accelerator")]  # fmt: skip
-    method = data.get("speculation", {}).pop("method", "none")
-    if method != "none":
-        words += ["--spec-method", method]
-    for key, value in _flat(data):
-        words += ["--set", f"{key}={value}"]
-    return shlex.join(words)
-
-
-def _flat(data: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    for key, value in data.items():
-        if isinstance(value, dict):
-            pairs += _flat(value, f"{prefix}{key}.")
-        else:
-            pairs.append((prefix + key, value))
-    return pairs

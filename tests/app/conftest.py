@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import programs
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+from served import Server
 
 _FLAGS = (
     "--no-sandbox",
@@ -35,22 +37,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Serve the app as `specsim app` does, and give its address."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serve the app as `specsim app` does."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = shutil.which("specsim", path=str(Path(sys.executable).parent))
     assert command is not None
     words = [command, "app", "--port", str(port), "--no-browser"]
-    with (tmp_path_factory.mktemp("app") / "log").open("w") as log:
-        server = subprocess.Popen(words, stdout=log, stderr=log)
+    folder = tmp_path_factory.mktemp("app")
+    for name in ("work", "home", "temporary"):
+        (folder / name).mkdir()
+    env = {**os.environ, "HOME": str(folder / "home"), "TMPDIR": str(folder / "temporary")}
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log, cwd=folder / "work", env=env)
         try:
-            _wait(f"http://127.0.0.1:{port}/_stcore/health", server)
-            yield f"http://127.0.0.1:{port}"
+            url = f"http://127.0.0.1:{port}"
+            _wait(f"{url}/_stcore/health", process)
+            yield Server(url, process, folder)
         finally:
-            server.terminate()
-            server.wait(10)
+            process.terminate()
+            process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def address(server: Server) -> str:
+    """Return where the app is served."""
+    return server.url
 
 
 def _wait(url: str, server: subprocess.Popen[bytes]) -> None:

@@ -6,8 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import fitting
 import pytest
 import yaml
+from pages import with_numbers
 from show import escaped
 from streamlit.dataframe_util import convert_arrow_bytes_to_pandas_df
 from streamlit.testing.v1 import AppTest
@@ -34,9 +36,11 @@ def _calibrate() -> None:
 
     sys.path[:0] = ["app"]
     from inputs import sidebar
-    from views.calibrate import page
+    from views.calibrate import in_use, page
 
-    page(sidebar())
+    asked = sidebar()
+    in_use()  # as main does above every page
+    page(asked)
 
 
 def opened(**query: str) -> AppTest:
@@ -99,7 +103,7 @@ def test_an_empty_page_says_what_to_upload() -> None:
 def test_runs_are_read_and_stand_on_the_models_curves() -> None:
     at = lab(opened(**LAB))
     assert not at.exception
-    assert "**10 runs read, 4 logs and metrics beside them.**" in text(at)
+    assert "**10 runs read, 4 more rows without a load (logs, metrics).**" in text(at)
     rows = next(d.value for d in at.dataframe if "read as" in d.value.columns)
     assert len(rows) == 14
     assert set(rows[rows["load"].notna()]["speculation"]) == {"off", "on"}
@@ -118,7 +122,8 @@ def test_a_fit_is_the_librarys_and_serves_all_pages(expected: CalibrationReport)
     at.button(key="calibrate_fit_button").click().run()
     assert not at.exception
     assert not at.error
-    rows = next(d.value for d in at.dataframe if "prior low" in d.value.columns)
+    shown = with_numbers(at).dataframe
+    rows = next(d.value for d in shown if "prior low" in d.value.columns)
     for parameter in expected.parameters:
         row = rows[rows["parameter"] == parameter.name].iloc[0]
         assert row["told"] == parameter.identifiable
@@ -131,8 +136,8 @@ def test_a_fit_is_the_librarys_and_serves_all_pages(expected: CalibrationReport)
     assert escaped(expected.verdict)[1:] in text(at)
     assert "Run next" in [s.value for s in at.subheader]
     assert "not told" in text(at)
-    shown = datasets(at, "measured runs and the fit")
-    assert len(shown["held"]) == len(held.rows)
+    dots = datasets(at, "measured runs and the fit")
+    assert len(dots["held"]) == len(held.rows)
     at.segmented_control(key="calibrate_fitted").set_value("Speedup").run()
     dots = datasets(at, "measured and fitted speedup")
     assert [r["measured"] for r in dots["dots"]] == pytest.approx(
@@ -195,6 +200,9 @@ def test_files_that_give_nothing_have_their_reasons() -> None:
     assert "binary" in reasons["binary.bin"]
     assert "zip archive" in reasons["bomb.json"]
     assert "1 of them say nowhere whether they speculate" in at.warning[0].value
+    said = at.warning[1].value
+    assert r"empty.json: is empty" in said
+    assert "What is read: results of vllm bench" in said
 
 
 def test_runs_that_cannot_be_fitted_are_a_sentence() -> None:
@@ -207,6 +215,27 @@ def test_runs_that_cannot_be_fitted_are_a_sentence() -> None:
     at.button(key="calibrate_fit_button").click().run()
     assert not at.error
     assert "2 runs" in text(at)
+
+
+def test_a_fit_that_breaks_off_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = uploaded(opened(method="none"), ("off.csv", b"concurrency,tpot_ms,arm\n4,20,off\n"))
+    broken = tmp_path / "fitting.py"
+    broken.write_text("raise SystemExit(3)")
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "__file__", str(broken))
+        at.button(key="calibrate_fit_button").click().run()
+    assert not at.exception
+    assert escaped("broke off (exit status 3)") in at.error[0].value
+    at.button(key="calibrate_fit_button").click().run()
+    assert "broke off" not in "".join(e.value for e in at.error)
+
+
+def test_rows_without_a_load_say_what_is_missing() -> None:
+    at = uploaded(opened(), ("x.csv", b"concurrency,tpot_ms\nnan,20\n"))
+    assert not at.exception
+    assert "needs a column concurrency" in at.info[0].value
 
 
 def test_runs_stay_and_can_be_forgotten() -> None:

@@ -1,17 +1,30 @@
 """The page Capacity & cost: from traffic and a promise to a fleet, without a browser."""
 
+import datetime as dt
 import io
 import json
-from collections.abc import Callable
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import openpyxl
 import pytest
-import streamlit as st
+from playwright.sync_api import Browser, expect
 from streamlit.testing.v1 import AppTest
 
 import specsim
+from specsim.errors import SpecsimError
+from specsim.export.figures.fleet import target_words
+from specsim.schema.calibration import (
+    Calibration,
+    CalibrationScope,
+    CalibrationTraffic,
+    FittedParameter,
+    LeftOut,
+)
 from specsim.schema.plan import Plan, PricePaid
 from specsim.schema.slo import parse_slo
 from specsim.schema.traffic import Traffic
@@ -72,6 +85,25 @@ def asked_of(at: AppTest) -> tuple[dict[str, Any], dict[str, Any]]:
     return found.traffic, found.slo
 
 
+def fitted() -> Calibration:
+    """Return a calibration of the deployment that leaves its constants as they are."""
+    return Calibration(
+        created=dt.date(2026, 7, 10),
+        specsim="0.1.0",
+        scope=CalibrationScope(
+            accelerator="h100_sxm", engine="vllm", engine_version="0.33", model="llama-3.1-8b",
+            weight_dtype="bf16", kv_dtype="bf16", method="ngram",
+        ),
+        traffic=CalibrationTraffic(input_tokens=(512.0, 512.0), output_tokens=(256.0, 256.0)),
+        parameters=(FittedParameter(name="bandwidth", scale="log", factor=1.0, low=0.5, high=2.0,
+                                    prior_sd=0.3, identifiable=True),),
+        covariance=((0.0,),),
+        run_log_sd=0.02,
+        speedup_log_sd=0.015,
+        left_out=LeftOut(loads=0),
+    )  # fmt: skip
+
+
 def test_answers_as_plan_does() -> None:
     at = opened()
     assert "Not sized yet" in words(at)
@@ -90,7 +122,8 @@ def test_answers_as_plan_does() -> None:
     assert expected.verdict[1:] in said
     assert best.one_down is not None
     assert best.one_down in said
-    assert f"bound by {best.binding}" in said
+    assert f"bound by {target_words(best.binding)}" in said
+    assert "TTFT p95 ≤ 500 ms" in said
     ranking = next(d.value for d in at.dataframe if "speculation" in d.value)
     assert list(ranking["usd_per_month"]) == pytest.approx(
         [c.usd_per_month for c in expected.candidates]
@@ -116,7 +149,7 @@ def test_another_price_says_so_and_costs_no_load_test() -> None:
     assert metrics(at)["A month"] == f"${expected.candidates[0].usd_per_month:,.0f}"
     assert {k: len(t._known) for k, t in at.session_state["capacity_tests"].items()} == ran
     # The load of the side bar is not the plan's.
-    at.slider(key="load").set_value(100).run()
+    at.select_slider(key="load").set_value(128).run()
     assert not at.warning
 
 
@@ -216,7 +249,7 @@ def test_errors_are_a_sentence() -> None:
     at = sized(opened(model="llama-3.1-405b"))
     assert at.subheader[0].value == ":red[No candidate meets the SLO]"
     assert "no candidate can be served" in words(at).lower()
-    assert not [b for b in at.get("download_button") if b.label.startswith("Workbook")]
+    assert not [b for b in at.button if "workbook" in b.label]
 
 
 def test_two_sides() -> None:
@@ -239,18 +272,88 @@ def test_a_stop_keeps_what_was_tested_and_leaves_the_page() -> None:
     assert "Stopped" not in words(at.run())
 
 
-def test_the_workbook_holds_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    offered: dict[str, Callable[[], bytes]] = {}
+@pytest.mark.parametrize(
+    ("query", "price"),
+    [
+        ({}, None),
+        (
+            {
+                "capacity_traffic": "requests per month", "capacity_hours_per_day": "12",
+                "capacity_growth_pct": "30", "capacity_growth_years": "2",
+                "capacity_spares": "2", "capacity_gpus_per_server": "4",
+                "capacity_target_utilization": "0.8", "capacity_slo": "batch",
+                "capacity_ttft_p95": "0", "capacity_tpot_p99": "0", "capacity_ttft_each": "800",
+                "capacity_attainment_pct": "95", "settings": "engine.max_num_seqs=64",
+            },
+            2.5,
+        ),
+    ],
+)  # fmt: skip
+def test_the_command_says_what_the_page_does(query: dict[str, str], price: float | None) -> None:
+    at = opened(**query)
+    at.multiselect(key="capacity_k").set_value([1]).run()
+    if price is not None:
+        at.number_input(key="capacity_usd_h100_sxm").set_value(price).run()
+    sized(at)
+    command = shlex.split(next(c.value for c in at.code if c.value.startswith("specsim plan")))
+    program = Path(sys.executable).parent / command[0]
+    told = subprocess.run([program, *command[1:], "--requests", str(N), "--json"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    found = at.session_state["capacity_sized"].plan
+    assert [
+        (c["deployment"], c["arm"], c["replicas"], c["servers"], round(c["usd_per_month"]))
+        for c in json.loads(told.stdout)["candidates"]
+    ] == [
+        (c.deployment, c.arm, c.replicas, c.servers, round(c.usd_per_month))
+        for c in found.candidates
+    ]
 
-    def offer(label: str, data: Any, *args: Any, **more: Any) -> bool:
-        offered[label] = data
-        return False
 
-    monkeypatch.setattr(st, "download_button", offer)
-    sized(opened(capacity_avg_qps="40", capacity_peak_to_avg="2", capacity_spares="2",
+def test_the_command_of_a_calibrated_session_says_so() -> None:
+    at = opened()
+    at.session_state["calibration"] = fitted()
+    at.run()
+    assert not at.exception
+    assert "--calibration calibration.yaml" in words(at)
+
+
+def test_a_workbook_that_cannot_be_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = opened()
+    import specsim.export.workbook.book as books
+
+    def refuse(*_: Any) -> None:
+        raise SpecsimError("no workbook: give it another name")
+
+    monkeypatch.setattr(books, "book", refuse)
+    at.button(key="capacity_book_make").click().run()
+    assert not at.exception
+    assert [e.value for e in at.error] == ["no workbook\\: give it another name"]
+
+
+def test_a_plan_is_stopped_in_a_browser(browser: Browser, address: str) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.goto(f"{address}/capacity?capacity_tp=1&capacity_tp=2&capacity_k=1")
+    size = page.get_by_role("button", name="Size the fleet")
+    size.click(timeout=30_000)
+    expect(page.get_by_text(re.compile("load tests$"))).to_be_visible(timeout=15_000)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.get_by_text("Stopped. What was tested is kept")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("Not sized yet")).to_be_visible()
+    expect(size).to_be_enabled()
+    page.close()
+
+
+def test_the_workbook_holds_the_page() -> None:
+    at = sized(opened(capacity_avg_qps="40", capacity_peak_to_avg="2", capacity_spares="2",
                  capacity_usd_h100_sxm="2.5", capacity_target_utilization="0.8",
                  capacity_slo="batch", capacity_ttft_p95="0", capacity_tpot_p99="0"))  # fmt: skip
-    book = openpyxl.load_workbook(io.BytesIO(offered["Workbook (.xlsx)"]()), data_only=True)
+    at.button(key="capacity_book_make").click().run()
+    assert not at.exception
+    made = at.session_state["capacity_book"]
+    assert "Download fleet.xlsx" in [b.label for b in at.get("download_button")]
+    at.run()
+    assert at.session_state["capacity_book"] is made
+    book = openpyxl.load_workbook(io.BytesIO(made[1]), data_only=True)
     rows = list(book["Fleet"].values)
     head = next(i for i, row in enumerate(rows) if "peak_qps" in row)
     fleet = {

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import with_numbers
 from playwright.sync_api import Browser, expect
 from streamlit.testing.v1 import AppTest
 
 import specsim
-from specsim.export.figures.maps import Picked
+from specsim.export.figures.map_cells import Picked
 
 REPO = Path(__file__).parents[2]
 
@@ -52,7 +53,7 @@ def subheaders(at: AppTest) -> list[str]:
 
 
 def numbers(at: AppTest, column: str) -> Any:
-    return next(d.value for d in at.dataframe if column in d.value.columns)
+    return next(d.value for d in with_numbers(at).dataframe if column in d.value.columns)
 
 
 def speedup(load: float, **overrides: Any) -> float:
@@ -134,12 +135,32 @@ def test_a_cell_on_one_map_is_read_and_outlined_on_all() -> None:
     at = opened()
     assert "Click a cell" in " ".join(m.value for m in at.markdown)
     before = [len(c["layer"]) for c in charts(at)]
-    at.session_state["map_picked"] = Picked("k", 64.0, 2.0)
+    at.session_state["map_cell"] = Picked("k", 64.0, 2.0)
     at.run()
+    assert "k,64,2" in at.query_params["map_cell"]
     said = " ".join(m.value for m in at.markdown)
     assert "requests in flight and k = 2" in said
     assert "Best at this load" in said
     assert [len(c["layer"]) - n for c, n in zip(charts(at), before, strict=True)] == [2, 2, 2]
+
+
+def test_a_link_holds_the_cell() -> None:
+    at = opened(map_cell="k,64,2", map_prompts="decoding alone")
+    assert not at.exception
+    said = " ".join(m.value for m in at.markdown)
+    assert "requests in flight and k = 2" in said
+    at.run()
+    assert "k,64,2" in at.query_params["map_cell"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "k", "k,64", "k,inf,2", "drafter,64,2", "prompt,64,0", "a,b,c"]
+)
+def test_a_link_without_a_cell_is_none(text: str) -> None:
+    at = opened(map_cell=text)
+    assert not at.exception
+    assert "Click a cell" in " ".join(m.value for m in at.markdown)
+    assert "map_cell" not in at.query_params
 
 
 def test_a_click_is_kept_and_taken_back() -> None:
@@ -156,7 +177,7 @@ def test_a_click_is_kept_and_taken_back() -> None:
             st.session_state["map_rate"] = {"selection": {"picked": cells}}
             _take(asked, "map_k", "k")  # nothing was clicked there
             _take(asked, "map_rate", "acceptance")
-            st.text(repr(st.session_state.get("map_picked")))
+            st.text(repr(st.session_state.get("map_cell")))
 
     at = AppTest.from_function(script).run()
     assert not at.exception

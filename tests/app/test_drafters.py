@@ -130,3 +130,13 @@ def test_two_scenarios_stand_side_by_side() -> None:
     at = opened(**LLAMA_8B, compare="true")
     assert not at.exception
     assert sum("speedup_at_best_k" in d.value.columns for d in at.dataframe) >= 2
+
+
+def test_lengths_of_ones_own_are_in_the_link() -> None:
+    text = "eagle3-llama3.1-8b=2.75;ngram=nan;x;<b>=2;=;suffix=inf;eagle-llama3-8b=0.2"
+    at = opened(**LLAMA_8B, drafters_lengths=text)
+    assert not at.exception
+    lengths = {name: row["acceptance_length"] for name, row in table(at).items()}
+    assert lengths["eagle3-llama3.1-8b"] == pytest.approx(2.75)
+    assert at.query_params["drafters_lengths"] == "eagle3-llama3.1-8b=2.75"
+    assert "drafters_lengths" not in opened(**LLAMA_8B).query_params

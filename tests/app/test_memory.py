@@ -101,7 +101,7 @@ def test_the_circle_is_told_with_caps_marked() -> None:
     chart = datasets(at, 1)
     marks = {m["label"].partition(":")[0] for m in chart["marks"]}
     assert marks == {"off", "on", "your load"}
-    assert any(m.label.startswith("Throughput at") for m in at.metric)
+    assert any(m.label.startswith("→ Throughput at") for m in at.metric)
 
 
 def test_a_model_len_beyond_the_cache_is_a_warning() -> None:

@@ -1,9 +1,14 @@
 """The page What-if and the side bar, without a browser."""
 
+import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import with_numbers
 from streamlit.testing.v1 import AppTest
 
 import specsim
@@ -57,11 +62,11 @@ def test_a_link_is_the_state() -> None:
 
 def test_a_slider_moves_the_answer() -> None:
     at = opened()
-    at.slider(key="load").set_value(200).run()
+    at.select_slider(key="load").set_value(200).run()
     expected = prediction(**{"load.concurrency": [200]}).points[0]
     assert metrics(at)["Speedup at 200"] == f"{expected.speedup:.2f}×"
     assert expected.baseline is not None
-    assert metrics(at)["$/Mtok off at 200"] == f"${expected.baseline.usd_per_mtok:.2f}"
+    assert metrics(at)["$/Mtok off"] == f"${expected.baseline.usd_per_mtok:.2f}"
 
 
 @pytest.mark.parametrize(
@@ -145,13 +150,13 @@ def test_two_scenarios_beside_each_other() -> None:
     ("title", "axis"),
     [
         ("Throughput", "output tokens/s of a replica"),
-        ("Time per token", "time per output token [ms]"),
+        ("TPOT", "time per output token [ms]"),
         ("Speedup", "speedup, on / off"),
-        ("Time to first token", "time to first token [ms]"),
+        ("TTFT", "time to first token [ms]"),
     ],
 )
 def test_every_curve_has_its_axes_and_numbers(title: str, axis: str) -> None:
-    at = opened(curve=title, step="On, by phase")
+    at = with_numbers(opened(curve=title, step="On, by phase"))
     assert not at.exception
     curve, step = (element.proto.spec for element in at.get("vega_lite_chart"))
     assert axis in curve
@@ -196,7 +201,10 @@ def test_an_uploaded_config_is_the_model() -> None:
         })
     ).points[0].baseline  # fmt: skip
     assert expected is not None
-    assert metrics(at)["$/Mtok off at 32"] == f"${expected.usd_per_mtok:.2f}"
+    assert metrics(at)["$/Mtok off"] == f"${expected.usd_per_mtok:.2f}"
+    commands = [code.value for code in at.code]
+    assert any("--model './**x**.json'" in line for line in commands)
+    assert not any(str(REPO.anchor) + "tmp" in line for line in commands)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\1\2", b"[]", b'{"a": 1}', b"{" * 5000])
@@ -206,3 +214,32 @@ def test_what_is_no_config_is_a_sentence(content: bytes) -> None:
     assert not at.exception
     assert len(at.error) == 1
     assert "Speedup at 32" in metrics(at)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"method": "none", "load": "64"},
+        {"loads": "per second", "request_rate": "2.5", "draft_tp": "default"},
+        {"acceptance": "per position", "positions": "0.8,0.6", "k": "2"},
+        {"settings": "engine.max_num_seqs=64;engine.version=0.24.0;workload.arrival=burst"},
+    ],
+    ids=["start", "off", "rate", "positions", "settings"],
+)
+def test_the_command_says_what_the_page_says(query: dict[str, str]) -> None:
+    at = opened(**query)
+    assert not at.exception
+    (line,) = (c.value for c in at.code if c.value.startswith("specsim predict"))
+    said = subprocess.run(
+        [sys.executable, "-m", *shlex.split(line), "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    load = {"load": "32", "request_rate": ""} | query
+    points = json.loads(said.stdout)["points"]
+    key, value = ("request_rate", load["request_rate"]) if "loads" in query else (
+        "concurrency", load["load"])  # fmt: skip
+    (point,) = (p for p in points if p[key] == float(value))
+    shown = "–" if point["speedup"] is None else f"{point['speedup']:.2f}×"
+    assert metrics(at)[f"Speedup at {value}"] == shown
+    assert metrics(at)["$/Mtok off"] == f"${point['baseline']['usd_per_mtok']:.2f}"

@@ -253,8 +253,8 @@ def _times(point: Point) -> str:
     if abs(speedup - 1.0) < 0.005:
         return "level"
     if speedup >= 1:
-        return f"{speedup:.2f}x faster"
-    return f"{1 / speedup:.2f}x slower"
+        return f"{speedup:.2f}× faster"
+    return f"{1 / speedup:.2f}× slower"
 
 
 def _about(load: float) -> str:

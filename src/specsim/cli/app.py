@@ -19,7 +19,8 @@ _PORT = 8501
 @click.command("app")
 @click.option(
     "--host", default="127.0.0.1", show_default=True,
-    help="Address to listen at; 0.0.0.0 lets others in, who need no password.",
+    help="Address to listen at; 0.0.0.0 lets others in, who need no password. For them a model is "
+    "a name or an upload, never a path on this machine.",
 )  # fmt: skip
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=_PORT, show_default=True,

@@ -44,7 +44,7 @@ def test_on() -> None:
     found = verdict(points, ALWAYS, (), 0.6)
     assert found.decision == "on"
     assert found.reason == (
-        "from 1 to 64 concurrent requests it is 2.50x faster at best (at 1) and 1.20x faster at "
+        "from 1 to 64 concurrent requests it is 2.50× faster at best (at 1) and 1.20× faster at "
         "the highest; no loss up to 256 concurrent requests: a step takes 1.2 times as long and "
         "yields 2.0 tokens (memory-bound)"
     )
@@ -54,7 +54,7 @@ def test_on() -> None:
 
 def test_one_request_is_not_several() -> None:
     found = verdict([point(1, 2.5)], crosses((1.0, 90.0)), (), 0.6)
-    assert found.reason.startswith("at 1 concurrent request it is 2.50x faster; the gain ends")
+    assert found.reason.startswith("at 1 concurrent request it is 2.50× faster; the gain ends")
     assert verdict([point(1, 1.6, rate=True)], ALWAYS, (), 0.6).reason.startswith("at 1 requests/s")
     slower = verdict([point(1, 0.8)], NEVER, (), 0.6)
     assert "costs 20% at 1 concurrent request" in slower.reason
@@ -95,15 +95,15 @@ def test_schedule() -> None:
     found = verdict([point(1, 2.0), point(128, 0.8)], crosses((1.0, 60.0)), (), 0.6)
     assert found.decision == "schedule"
     assert found.reason == (
-        "it pays below about 60 concurrent requests (2.00x faster at 1) and costs above "
-        "(1.25x slower at 128): a step takes 1.2 times as long and yields 2.0 tokens "
+        "it pays below about 60 concurrent requests (2.00× faster at 1) and costs above "
+        "(1.25× slower at 128): a step takes 1.2 times as long and yields 2.0 tokens "
         "(memory-bound); turn it off or draft fewer tokens there"
     )
 
 
 def test_schedule_the_other_way_round() -> None:
     points = [point(1, 0.8), point(128, 1.5)]
-    assert "it pays above 60 concurrent requests (1.50x faster at 128) and costs below" in (
+    assert "it pays above 60 concurrent requests (1.50× faster at 128) and costs below" in (
         verdict(points, crosses((60.0, 256.0)), (), 0.6).reason
     )
     middle = [point(1, 0.8), point(32, 1.5), point(128, 0.9)]
@@ -134,7 +134,7 @@ def test_some_neutral_and_a_gain_is_on_some_neutral_and_a_loss_is_off() -> None:
 
 def test_open_loop_speaks_of_rates() -> None:
     found = verdict([point(0.5, 1.6, rate=True)], ALWAYS, (), 0.6)
-    assert found.reason.startswith("at 0.5 requests/s it is 1.60x faster")
+    assert found.reason.startswith("at 0.5 requests/s it is 1.60× faster")
 
 
 def unserved(load: float, *, off: bool, on: bool) -> Point:

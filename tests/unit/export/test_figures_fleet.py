@@ -83,7 +83,7 @@ def test_ranking_and_reasons() -> None:
          "because": "does not fit"}
     ]  # fmt: skip
     assert [(r["target"], r["binds"]) for r in fleet.reached(ON)] == [
-        ("ttft_p95_ms", True), ("tpot_p95_ms", False),
+        ("TTFT p95, ms", True), ("TPOT p95, ms", False),
     ]  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def test_cost_is_drawn_in_dollars_or_without_prices_in_gpus() -> None:
 
 def test_load_says_what_binds() -> None:
     rows = fleet.load(plan(ON, OFF))["datasets"]["candidates"]
-    assert rows[1]["label"] == "tp1 ngram k3, on · 12.5 · ttft_p95_ms binds"
+    assert rows[1]["label"] == "tp1 ngram k3, on · 12.5 · TTFT p95 binds"
 
 
 def test_utilization_of_average_peak_and_one_down() -> None:

@@ -7,13 +7,11 @@ import pytest
 
 from specsim.analysis.maps import Maps, OwnPoint, PromptMaps, SpeedupMap
 from specsim.analysis.roofline import Band, Pass, Regime, Regimes, Roof, Roofline
+from specsim.export.figures.map_cells import Picked, best_k_words, cell_words
 from specsim.export.figures.maps import (
     COLOURS,
     STEPS,
-    Picked,
     acceptance_map,
-    best_k_words,
-    cell_words,
     k_map,
     map_rows,
     prompt_map,
@@ -100,7 +98,7 @@ def test_cells_meet_halfway(maps: Maps) -> None:
 @pytest.mark.parametrize(("kind", "own"), [("rate", 0.5), ("length", 2.0)])
 def test_acceptance_by_both_names(maps: Maps, kind: Literal["rate", "length"], own: float) -> None:
     chart = acceptance_map(maps, kind)
-    assert rows_of(chart, "own") == [{"load": 4.0, "row": own, "label": "you"}]
+    assert rows_of(chart, "own") == [{"load": 4.0, "row": own, "label": "your load"}]
     # The line at 1 goes through the own row where it turns: between loads 4 and 16.
     row = {"rate": 0.5, "length": 2.0}[kind]
     [x] = {round(s["x"], 6) for s in rows_of(chart, "lines") if s["y"] == pytest.approx(row)}
@@ -191,8 +189,11 @@ def test_roofline() -> None:
     assert ridges["datasheet"]["tflop_per_s"] == 1000.0
     assert ridges["reached"]["tflop_per_s"] == 800.0
     assert [r["arm"] for r in rows_of(chart, "own")] == ["off", "on"]
+    assert [r["label"] for r in rows_of(chart, "own")] == ["your load", ""]
+    told = rows_of(chart, "passes")[0]
+    assert (told["pass_ms_off"], told["pass_ms_on"]) == (10.0, 10.0)
     assert [r["label"] for r in rows_of(chart, "loads")] == [
-        "off, 1 request", "8", "on, 1 request", "8",
+        "off, 1 request", "on, 1 request",
     ]  # fmt: skip
     names = [r["label"] for r in rows_of(chart, "roof_names")]
     assert names == ["bf16 compute 1,000 TFLOP/s", "memory 2 TB/s"]
@@ -212,6 +213,9 @@ def test_regimes() -> None:
     assert [(r["label"], r["inner"]) for r in rows_of(chart, "bands")] == [
         ("memory", False), ("compute", True),
     ]  # fmt: skip
-    assert rows_of(chart, "marks")[0]["label"] == "you: 32"
+    assert rows_of(chart, "marks")[0]["label"] == "your load: 32"
     assert [r["bound"] for r in regime_rows(Regimes((arm,), None))] == ["memory", "compute"]
-    assert regimes(Regimes((arm,), None))["datasets"]["marks"] == []
+    assert rows_of(chart, "told")[1]["compute_on"] == "7 ms, 70%"
+    unmarked = regimes(Regimes((arm,), None))
+    assert unmarked["datasets"]["marks"] == []
+    assert "marks" not in drawn(unmarked)

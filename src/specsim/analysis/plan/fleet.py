@@ -157,7 +157,7 @@ def _one_down(
 
 def _still_pays(speedup: float) -> str:
     if speedup < NEUTRAL_LOW:
-        return f"tokens then come {1 / speedup:.2f}x faster with speculation off"
+        return f"tokens then come {1 / speedup:.2f}× faster with speculation off"
     if speedup > NEUTRAL_HIGH:
         return f"speculation still pays there, {speedup:.2f}x in time per token"
     return "speculation changes little there"

@@ -184,4 +184,4 @@ def _times(ratio: float) -> str:
         return "unknown"
     if NEUTRAL_LOW <= ratio <= NEUTRAL_HIGH:
         return "level"
-    return f"{1 / ratio:.2f}x faster" if ratio < 1 else f"{ratio:.2f}x slower"
+    return f"{1 / ratio:.2f}× faster" if ratio < 1 else f"{ratio:.2f}× slower"

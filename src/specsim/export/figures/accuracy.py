@@ -19,8 +19,11 @@ from specsim.export.figures.look import (
     ON,
     TURN,
     altair,
+    apart,
     dataset,
+    end_names,
     load_axis,
+    load_title,
     with_data,
 )
 
@@ -99,6 +102,8 @@ def curve(c: Checked, ladder: str) -> dict[str, Any] | None:
         {"load": rows[-1]["load"], "value": rows[-1][name], "what": name}
         for name in ("measured", "predicted")
     ]}  # fmt: skip
+    both = [{"value": row[name]} for row in rows for name in ("measured", "predicted")]
+    data["ends"] = apart(data["ends"], both)
     return with_data(_curve_form(is_open=is_open(c, ladder)), data)
 
 
@@ -111,7 +116,7 @@ def _curve_form(*, is_open: bool) -> dict[str, Any]:
     base = alt.Chart(dataset(alt, "points")).encode(x=x)
     colour = alt.Color("what:N", scale=alt.Scale(domain=["measured", "predicted"],
                                                  range=[TURN, ON]), legend=None)  # fmt: skip
-    tooltip = [alt.Tooltip("load:Q"), *(
+    tooltip = [alt.Tooltip("load:Q", title=load_title(is_open=is_open)), *(
         alt.Tooltip(f"{name}:Q", format=".2f") for name in ("measured", "predicted", "low", "high")
     ), alt.Tooltip("error %:Q", format="+.1f")]  # fmt: skip
     form = alt.layer(
@@ -129,10 +134,8 @@ def _curve_form(*, is_open: bool) -> dict[str, Any]:
         base.mark_point(filled=True, size=75, color=TURN, opacity=1).encode(
             y="measured:Q", tooltip=tooltip
         ),
-        alt.Chart(dataset(alt, "ends"))
-        .mark_text(align="left", dx=8, fontWeight=600, fontSize=12)
-        .encode(x=x, y=alt.Y("value:Q", scale=scale), text="what:N", color=colour),
-    ).properties(height=HEIGHT, padding={"left": 5, "top": 5, "bottom": 5, "right": 70})
+        end_names(alt, "what", x=x, y=alt.Y("value:Q", scale=scale), color=colour),
+    ).properties(height=HEIGHT)
     return cast(dict[str, Any], form.to_dict())
 
 
@@ -143,6 +146,7 @@ def arms(c: Checked, ladder: str, metric: str) -> dict[str, Any] | None:
         return None
     ends = [max((r for r in rows if r["arm"] == arm), key=lambda r: cast(float, r["load"]))
             for arm in sorted({r["arm"] for r in rows})]  # fmt: skip
+    ends = apart(ends, rows, value="predicted")
     return with_data(_arms_form(metric, is_open=is_open(c, ladder)), {"points": rows, "ends": ends})
 
 
@@ -153,14 +157,12 @@ def _arms_form(metric: str, *, is_open: bool) -> dict[str, Any]:
     x = load_axis(alt, is_open=is_open)
     colour = alt.Color("arm:N", scale=alt.Scale(domain=["off", "on"], range=[OFF, ON]), legend=None)
     base = alt.Chart(dataset(alt, "points")).encode(x=x, color=colour)
-    tooltip = [alt.Tooltip("arm:N"), alt.Tooltip("load:Q"),
+    tooltip = [alt.Tooltip("arm:N"), alt.Tooltip("load:Q", title=load_title(is_open=is_open)),
                alt.Tooltip("measured:Q", format=",.4g"), alt.Tooltip("predicted:Q", format=",.4g"),
                alt.Tooltip("error %:Q", format="+.1f")]  # fmt: skip
     form = alt.layer(
         base.mark_line(strokeWidth=2.5).encode(y=alt.Y("predicted:Q", title=title)),
         base.mark_point(filled=True, size=75, opacity=1).encode(y="measured:Q", tooltip=tooltip),
-        alt.Chart(dataset(alt, "ends"))
-        .mark_text(align="left", dx=8, fontWeight=600, fontSize=12)
-        .encode(x=x, y="predicted:Q", text="arm:N", color=colour),
-    ).properties(height=HEIGHT, padding={"left": 5, "top": 5, "bottom": 5, "right": 40})
+        end_names(alt, "arm", x=x, y="predicted:Q", color=colour),
+    ).properties(height=HEIGHT)
     return cast(dict[str, Any], form.to_dict())

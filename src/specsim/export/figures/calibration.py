@@ -11,14 +11,16 @@ from specsim.analysis.overlay import with_counted_acceptance
 from specsim.calibration.acceptance import counted_acceptance
 from specsim.export.figures.look import (
     HEIGHT,
-    LOAD,
     OFF,
     ON,
     TURN,
     Rows,
     altair,
+    apart,
     dataset,
+    end_names,
     load_axis,
+    load_title,
     with_data,
 )
 from specsim.schema.calibration import CalibrationReport, FitRow, ParameterReport
@@ -31,7 +33,7 @@ TITLES: dict[Metric, str] = {
     "tpot_ms": "time per output token [ms]",
     "output_tok_s": "output tokens/s of a replica",
 }
-_COLOURS = (ON, TURN, LOAD, "#cc79a7", "#009e73", "#56b4e9")
+_COLOURS = (ON, TURN, "#b87700", "#cc79a7", "#009e73", "#56b4e9")
 """Of runs with speculation, by k."""
 _LADDER = tuple(2.0**i for i in range(11))
 _FACTORS = (0.1, 10.0)
@@ -194,10 +196,16 @@ def fitted(report: CalibrationReport, metric: Metric) -> dict[str, Any]:
 
 def _runs_chart(records: Rows, title: str, *, is_open: bool) -> dict[str, Any]:
     lines = [r for r in records if r["what"] == "predicted"]
+    # Runs without a line, of a k that the scenario does not have, are named at their last dot.
     ends = [
-        max((r for r in lines if r["run"] == run), key=lambda r: cast(float, r["load"]))
-        for run in sorted({r["run"] for r in lines})
-    ]
+        max(
+            (r for r in lines if r["run"] == run) if run in drawn else
+            (r for r in records if r["run"] == run),
+            key=lambda r: (cast(float, r["load"]), cast(float, r["value"])),
+        )
+        for drawn in [{r["run"] for r in lines}]
+        for run in _ordered(records)
+    ]  # fmt: skip
     form = _runs_form(title, tuple(_ordered(records)), is_open=is_open)
     return with_data(
         form,
@@ -206,7 +214,7 @@ def _runs_chart(records: Rows, title: str, *, is_open: bool) -> dict[str, Any]:
             "bands": [r for r in lines if r.get("low") is not None],
             "dots": [r for r in records if r["what"] == "measured"],
             "held": [r for r in records if r["what"] == "held out"],
-            "ends": ends,
+            "ends": apart(ends, records),
         },
     )
 
@@ -227,23 +235,21 @@ def _runs_form(title: str, runs: tuple[str, ...], *, is_open: bool) -> dict[str,
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False))
     tooltip = [
         alt.Tooltip("what:N", title="point"), alt.Tooltip("run:N", title="speculation"),
-        alt.Tooltip("load:Q"), alt.Tooltip("value:Q", title=title, format=",.4g"),
+        alt.Tooltip("load:Q", title=load_title(is_open=is_open)),
+        alt.Tooltip("value:Q", title=title, format=",.4g"),
         alt.Tooltip("file:N"),
     ]  # fmt: skip
     dots = alt.Chart(dataset(alt, "dots")).mark_point(filled=True, size=65, opacity=0.9)
     held = alt.Chart(dataset(alt, "held")).mark_point(size=65, strokeWidth=2, opacity=0.9)
     lines = alt.Chart(dataset(alt, "lines")).encode(x=x, y=y, color=colour)
     band = alt.Chart(dataset(alt, "bands")).mark_area(opacity=0.18)
-    names = alt.Chart(dataset(alt, "ends")).mark_text(
-        align="left", dx=8, fontWeight=600, fontSize=12
-    )
     form = alt.layer(
         band.encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour),
         lines.mark_line(strokeWidth=2.5),
         dots.encode(x=x, y=y, color=colour, tooltip=tooltip),
         held.encode(x=x, y=y, color=colour, tooltip=tooltip),
-        names.encode(x=x, y=y, text="run:N", color=colour),
-    ).properties(height=HEIGHT, padding={"left": 5, "top": 5, "bottom": 5, "right": 60})
+        end_names(alt, "run", x=x, y=y, color=colour),
+    ).properties(height=HEIGHT)
     return cast(dict[str, Any], form.to_dict())
 
 
@@ -297,7 +303,7 @@ def factors(parameters: Sequence[ParameterReport]) -> dict[str, Any]:
     ]  # fmt: skip
     datasets = {"factors": records, "told": [r for r in records if r["told"]],
                 "one": [{"one": 1.0}]}  # fmt: skip
-    return with_data(_factors_form(), datasets)
+    return {**with_data(_factors_form(), datasets), "height": 28 * len(records) + 60}
 
 
 @functools.cache
@@ -332,5 +338,5 @@ def _factors_form() -> dict[str, Any]:
         every.mark_text(color=OFF, fontSize=11, align="left", dx=5).encode(
             x=alt.value(0), text="state:N"
         ),
-    ).properties(height=alt.Step(28))
+    )
     return cast(dict[str, Any], form.to_dict())

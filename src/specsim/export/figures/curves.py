@@ -12,11 +12,15 @@ from specsim.export.figures.look import (
     PARTS,
     PHASES,
     TURN,
+    WORDS,
     Rows,
     altair,
+    apart,
     arm_colour,
     dataset,
+    end_names,
     load_axis,
+    load_title,
     rules,
     with_data,
 )
@@ -62,6 +66,7 @@ def curve(prediction: Prediction, metric: str, *, load: float) -> dict[str, Any]
     ]
     of_arm = {arm: [r for r in long if r["arm"] == arm] for arm in ("off", "on")}
     ends = [max(each, key=lambda r: r["load"]) for each in of_arm.values() if each]
+    ends = apart(ends, long)
     datasets = {"points": long, "ends": ends, "band": _band(rows, metric),
                 "marks": _marks(prediction, load)}  # fmt: skip
     return with_data(_curve_form(metric, is_open=_is_open(prediction)), datasets)
@@ -76,16 +81,13 @@ def _curve_form(metric: str, *, is_open: bool) -> dict[str, Any]:
     area = alt.Chart(dataset(alt, "band")).mark_area(opacity=0.22)
     base = alt.Chart(dataset(alt, "points")).encode(x=x, y=y, color=colour)
     dots = base.mark_point(filled=True, size=55, opacity=1)
-    names = alt.Chart(dataset(alt, "ends")).mark_text(
-        align="left", dx=7, fontWeight=600, fontSize=12
-    )
     form = alt.layer(
         area.encode(x=x, y="low:Q", y2="high:Q", color=colour),
         base.mark_line(strokeWidth=2.5),
         dots.encode(tooltip=_tooltip(alt, is_open=is_open)).add_params(
             alt.selection_point(name="picked", fields=["load"])
         ),
-        names.encode(x="load:Q", y="value:Q", text="arm:N", color=colour),
+        end_names(alt, "arm", x="load:Q", y="value:Q", color=colour),
         rules(alt),
     ).properties(height=HEIGHT)
     return cast(dict[str, Any], form.to_dict())
@@ -103,8 +105,8 @@ def _tooltip(alt: Any, *, is_open: bool) -> list[Any]:
     shown = [alt.Tooltip("load:Q", title="requests/s" if is_open else "concurrency")]
     for name, title, pattern in (
         ("output_tok_s", "tok/s", ",.0f"),
-        ("tpot_ms", "TPOT ms", ".1f"),
-        ("ttft_ms", "TTFT ms", ",.0f"),
+        ("tpot_ms", "TPOT, ms", ".1f"),
+        ("ttft_ms", "TTFT, ms", ",.0f"),
         ("usd_per_mtok", "$/Mtok", ".2f"),
     ):
         shown += [
@@ -136,7 +138,8 @@ def _band(rows: Rows, metric: str) -> Rows:
 
 
 def _marks(prediction: Prediction, load: float) -> Rows:
-    marks: Rows = [{"load": load, "label": "your load", "colour": LOAD, "line": 0}]
+    label = f"your load: {count(load)}"
+    marks: Rows = [{"load": load, "label": label, "colour": LOAD, "line": 0}]
     found = prediction.crossover
     if found is not None and found.load is not None:
         label = f"turns at {count(found.load)}"
@@ -199,30 +202,45 @@ def step(prediction: Prediction, arm: str) -> dict[str, Any]:
     arm : str
         `off` or `on` by cause, or `phases`: the on arm by what is done.
     """
-    rows = [r for r in step_rows(prediction) if r["arm"] == arm]
-    return with_data(_step_form(phases=arm == "phases"), {"parts": rows})
+    every = step_rows(prediction)
+    ms = {(r["arm"], r["load"], r["part"]): r["ms"] for r in every}
+    order = list(PHASES if arm == "phases" else PARTS)
+    rows = [
+        {**r, "part": WORDS.get(r["part"], r["part"]), "order": order.index(r["part"]),
+         **{f"{other}_ms": ms.get((other, r["load"], r["part"])) for other in ("off", "on")}}
+        for r in every
+        if r["arm"] == arm
+    ]  # fmt: skip
+    form = _step_form(phases=arm == "phases", is_open=_is_open(prediction))
+    return with_data(form, {"parts": rows})
 
 
 @functools.cache
-def _step_form(*, phases: bool) -> dict[str, Any]:
+def _step_form(*, phases: bool, is_open: bool) -> dict[str, Any]:
     alt = altair()
-    colours = PHASES if phases else PARTS
+    colours = {WORDS.get(k, k): colour for k, colour in (PHASES if phases else PARTS).items()}
+    title = load_title(is_open=is_open)
+    both = [alt.Tooltip(f"{arm}_ms:Q", title=f"{arm} [ms]", format=".2f") for arm in ("off", "on")]
     form = (
         alt.Chart(dataset(alt, "parts"))
         .mark_bar()
         .encode(
-            x=alt.X("load:O", title="load", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+            x=alt.X("load:O", title=title, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
             y=alt.Y("ms:Q", title="one step [ms]"),
             color=alt.Color(
                 "part:N",
                 title=None,
                 scale=alt.Scale(domain=list(colours), range=list(colours.values())),
-                legend=alt.Legend(orient="top"),
+                legend=alt.Legend(orient="top", columns=3),
             ),
-            order=alt.Order("part:N"),
-            tooltip=["load:O", "part:N", alt.Tooltip("ms:Q", format=".2f")],
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("load:O", title=title),
+                "part:N",
+                *([alt.Tooltip("ms:Q", title="on [ms]", format=".2f")] if phases else both),
+            ],
         )
-        .properties(height=HEIGHT - 40)
+        .properties(height=HEIGHT + 60)
     )
     return cast(dict[str, Any], form.to_dict())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from specsim.analysis.drafters import DrafterResult
@@ -12,9 +12,11 @@ from specsim.export.tables import count
 
 _SERIES = ("your load", "one request")
 _ONE: Rows = [{"one": 1.0}]
-_NEAR_X, _NEAR_Y = 0.1, 0.07
-"""Shares of the frame within which two names would touch."""
-_ROW_HEIGHT, _FRAME, _NAME_WIDTH = 44, 80, 150
+_SMALL = (290.0, 240.0)
+"""Of the frame on a phone, where names have to be kept apart. [px]"""
+_LETTER, _LINE = 6.3, 13.0
+"""Of a name. [px]"""
+_ROW_HEIGHT, _FRAME, _NAME_WIDTH = 56, 80, 150
 """Of a row; what axis and legend take of the height; most of a name. [px]"""
 
 
@@ -25,7 +27,8 @@ def rows(results: Sequence[DrafterResult]) -> Rows:
     base: dict[str, Any] = dict.fromkeys(found[0]) if found else {}
     base |= {"drafter": "off", "speedup": 1.0, "speedup_at_1": 1.0, "kv_lost_tokens": 0,
              "kv_lost_percent": 0.0, "drafter_weights_gib": 0.0}  # fmt: skip
-    base["usd_per_mtok"] = None if off is None else off.usd_per_mtok
+    for name in ("usd_per_mtok", "tpot_ms"):
+        base[name] = None if off is None else getattr(off, name)
     return [base, *found]
 
 
@@ -49,10 +52,18 @@ def _row(r: DrafterResult) -> dict[str, Any]:
         "break_even_length": r.break_even_length,
         "best_k": r.best_k,
         "speedup_at_best_k": r.best_k_speedup,
+        "tpot_ms": None if on is None else on.tpot_ms,
         "usd_per_mtok": None if on is None else on.usd_per_mtok,
         "acceptance_from": r.way.source,
         "note": r.point.note,
     }
+
+
+def _told(r: DrafterResult) -> dict[str, Any]:
+    """Return the record of a way of drafting, and beside it what tooltips tell of off."""
+    off = r.point.baseline
+    return {**_row(r), **{f"{name}_off": None if off is None else getattr(off, name)
+                          for name in ("tpot_ms", "usd_per_mtok")}}  # fmt: skip
 
 
 def turn(result: DrafterResult) -> str:
@@ -66,7 +77,7 @@ def dots(results: Sequence[DrafterResult]) -> dict[str, Any]:
     """Draw the speedup of each way at the load and at one request, with intervals."""
     long: Rows = []
     for r in results:
-        shared = _row(r)
+        shared = _told(r)
         for series, key, low, high in (
             (_SERIES[0], "speedup", "speedup_low", "speedup_high"),
             (_SERIES[1], "speedup_at_1", "low_at_1", "high_at_1"),
@@ -86,7 +97,7 @@ def _dots_form() -> dict[str, Any]:
                             labelPadding=8))  # fmt: skip
     x = alt.X("value:Q", title="speedup, on / off", scale=alt.Scale(zero=False, padding=24),
               axis=alt.Axis(tickCount=8, format=".2~f"))  # fmt: skip
-    scale = alt.Scale(domain=list(_SERIES), range=[ON, LOAD])
+    scale = alt.Scale(domain=list(_SERIES), range=[LOAD, ON])
     base = alt.Chart(dataset(alt, "points")).encode(
         y=y,
         yOffset=alt.YOffset("series:N", sort=list(_SERIES)),
@@ -102,8 +113,8 @@ def _dots_form() -> dict[str, Any]:
         base.mark_point(filled=True, size=90, opacity=1).encode(
             x=x, shape=shape, tooltip=_tooltip(alt)
         ),
-        base.mark_text(align="left", dx=6, fontSize=11, fontWeight=600).encode(
-            x="high:Q", text=alt.Text("value:Q", format=".2f")
+        base.mark_text(align="left", dx=8, dy=-7, fontSize=11, fontWeight=600).encode(
+            x=x, text=alt.Text("value:Q", format=".2f")
         ),
     )
     return cast(dict[str, Any], form.to_dict())
@@ -111,20 +122,49 @@ def _dots_form() -> dict[str, Any]:
 
 def trade(results: Sequence[DrafterResult]) -> dict[str, Any]:
     """Draw the speedup of each way against the share of the KV cache that it takes."""
-    data = [row for row in map(_row, results) if row["speedup"] is not None]
-    most = max([row["kv_lost_percent"] for row in data], default=0.0)
-    gains = [row["speedup"] for row in data]
-    tall = max(gains, default=1.0) - min(gains, default=0.0)
-    # Names lie inwards of the frame, and below their point where another's is in the way.
-    for i, row in enumerate(data):
-        near = any(
-            abs(row["kv_lost_percent"] - other["kv_lost_percent"]) < _NEAR_X * most
-            and abs(row["speedup"] - other["speedup"]) < _NEAR_Y * tall
-            for other in data[:i]
-        )
-        side = "left" if row["kv_lost_percent"] > 0.5 * most > 0 else "right"
-        row |= {"side": side, "drop": 15 if near else 0}
+    data = [row for row in map(_told, results) if row["speedup"] is not None]
+    for row, (side, drop) in zip(data, _places(data), strict=True):
+        row |= {"side": side, "drop": drop, "name": _short(row)}
     return with_data(_trade_form(), {"points": data, "one": _ONE})
+
+
+def _short(row: Mapping[str, Any]) -> str:
+    return str(row["drafter"]).removesuffix(" (draft model)")
+
+
+def _places(data: Rows) -> list[tuple[str, int]]:
+    """Return for each name its side of the point and how far below it is, clear of the others."""
+    ends = [row[key] for row in data for key in ("speedup_low", "speedup_high", "speedup")]
+    heights = [1.0, *(value for value in ends if value is not None)]
+    across = _SMALL[0] / (max([row["kv_lost_percent"] for row in data], default=0.0) or 1.0)
+    up = _SMALL[1] / ((max(heights) - min(heights)) or 1.0)
+    points = [(row["kv_lost_percent"] * across, -row["speedup"] * up) for row in data]
+    taken: list[tuple[float, float, float, float]] = [
+        (x - 6.0, x + 6.0, y - 6.0, y + 6.0) for x, y in points
+    ]
+    found = []
+    for row, (x, y) in zip(data, points, strict=True):
+        wide = _LETTER * len(_short(row))
+        inwards = ("left", "right") if x > 0.5 * _SMALL[0] else ("right", "left")
+        choices: list[tuple[float, int, str, int, tuple[float, float, float, float]]] = []
+        for drop in (0, 14, -14, 28, -28):
+            for side in inwards:
+                left = x - 9.0 - wide if side == "left" else x + 9.0
+                box = (left, left + wide, y + drop - _LINE / 2, y + drop + _LINE / 2)
+                outside = max(0.0, -box[0]) + max(0.0, box[1] - _SMALL[0])
+                choices.append((sum(_overlap(box, other) for other in taken) + 10.0 * outside,
+                                len(choices), side, drop, box))  # fmt: skip
+        _, _, side, drop, box = min(choices)
+        taken.append(box)
+        found.append((side, drop))
+    return found
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """Return the area that two boxes share, each from left to right and from top to bottom."""
+    wide = min(one[1], other[1]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[2], other[2])
+    return max(wide, 0.0) * max(high, 0.0)
 
 
 @functools.cache
@@ -134,21 +174,18 @@ def _trade_form() -> dict[str, Any]:
               scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=8))  # fmt: skip
     y = alt.Y("speedup:Q", title="speedup at your load", scale=alt.Scale(zero=False, padding=12))
     base = alt.Chart(dataset(alt, "points")).encode(x=x, y=y)
-    names = [
-        base.transform_filter(f"datum.side == '{side}' && datum.drop == {drop}")
-        .mark_text(align="right" if side == "left" else "left", dx=-9 if side == "left" else 9,
-                   dy=drop, fontSize=11, color=ON, fontWeight=600)
-        .encode(text="drafter:N")
-        for side in ("left", "right")
-        for drop in (0, 15)
-    ]  # fmt: skip
+    names = base.mark_text(
+        align=alt.ExprRef("datum.side == 'left' ? 'right' : 'left'"),
+        dx=alt.ExprRef("datum.side == 'left' ? -9 : 9"), dy=alt.ExprRef("datum.drop"),
+        fontSize=11, color=LOAD, fontWeight=600,
+    )  # fmt: skip
     form = alt.layer(
         _off(alt, "y"),
-        base.mark_rule(strokeWidth=1.5, opacity=0.4, color=ON).encode(
+        base.mark_rule(strokeWidth=1.5, opacity=0.4, color=LOAD).encode(
             y=alt.Y("speedup_low:Q"), y2="speedup_high:Q"
         ),
-        base.mark_point(filled=True, size=110, opacity=1, color=ON).encode(tooltip=_tooltip(alt)),
-        *names,
+        base.mark_point(filled=True, size=110, opacity=1, color=LOAD).encode(tooltip=_tooltip(alt)),
+        names.encode(text="name:N"),
     ).properties(height=340)
     return cast(dict[str, Any], form.to_dict())
 
@@ -179,8 +216,11 @@ def _tooltip(alt: Any) -> list[Any]:
             ("break_even_length", "Q", "break-even tokens per step", ".2f"),
             ("crossover", "N", "turns at", ""),
             ("best_k", "Q", "best k", "d"),
-            ("kv_lost_percent", "Q", "KV cache lost %", ".1f"),
-            ("drafter_weights_gib", "Q", "drafter weights GiB", ".2f"),
-            ("usd_per_mtok", "Q", "$/Mtok", ".2f"),
+            ("kv_lost_percent", "Q", "KV cache lost [%]", ".1f"),
+            ("drafter_weights_gib", "Q", "drafter weights [GiB]", ".2f"),
+            ("tpot_ms_off", "Q", "TPOT off [ms]", ".1f"),
+            ("tpot_ms", "Q", "TPOT on [ms]", ".1f"),
+            ("usd_per_mtok_off", "Q", "$/Mtok off", ".2f"),
+            ("usd_per_mtok", "Q", "$/Mtok on", ".2f"),
         )
     ]

@@ -66,10 +66,23 @@ def rejected(plan: Plan) -> Rows:
     return [{"candidates": held, "because": reason} for reason, held in names.items()]
 
 
+def target_words(name: str) -> str:
+    """Return what a target of the SLO is called: ttft_p95_ms is TTFT p95.
+
+    >>> target_words("ttft_p95_ms"), target_words("attainment_pct"), target_words("capacity")
+    ('TTFT p95', 'requests that meet all', 'capacity')
+    """
+    if name == "attainment_pct":
+        return "requests that meet all"
+    metric, _, statistic = name.removesuffix("_ms").partition("_")
+    return f"{metric.upper()} {statistic}" if name.endswith("_ms") else name
+
+
 def reached(candidate: Candidate) -> Rows:
     """Return a record per target of the SLO: what is reached of it, and which one binds."""
     return [
-        {"target": r.target, "reached": r.value, "limit": r.limit, "used": round(r.excess, 3),
+        {"target": f"{target_words(r.target)}, {'%' if r.target.endswith('_pct') else 'ms'}",
+         "reached": r.value, "limit": r.limit, "used": round(r.excess, 3),
          "binds": r.target == candidate.binding}
         for r in candidate.reached
     ]  # fmt: skip
@@ -122,7 +135,7 @@ def pairs(plan: Plan) -> Rows:
             "deployment": c.deployment,
             "rank": shown.index(c) + 1, "replicas": c.replicas, "gpus": c.gpus,
             "gpus_per_replica": c.gpus_per_replica, "usd_per_month": c.usd_per_month,
-            "load_at_slo": c.load_at_slo, "binding": c.binding,
+            "load_at_slo": c.load_at_slo, "binding": target_words(c.binding),
         }  # fmt: skip
         for name in _TOLD:
             row |= {f"{name}_off": _of(off, name), f"{name}_on": _of(on, name)}
@@ -141,7 +154,7 @@ def cost(plan: Plan) -> dict[str, Any]:
         row |= {"value": usd if priced else row["gpus"]}
         row["label"] = " · ".join(filter(None, (f"{row['name']}, {row['arm']}", money, fleet)))
     title, pattern = ("price of a month", "$,.0f") if priced else ("GPUs", ",d")
-    return with_data(_bars(title, pattern), {"candidates": rows})
+    return _tall(with_data(_bars(title, pattern), {"candidates": rows}), _BAR * len(rows))
 
 
 def load(plan: Plan) -> dict[str, Any]:
@@ -150,8 +163,13 @@ def load(plan: Plan) -> dict[str, Any]:
     for row in rows:
         said = f"{row['name']}, {row['arm']} · {figure(row['load_at_slo'])}"
         row |= {"value": row["load_at_slo"], "label": f"{said} · {row['binding']} binds"}
-    return with_data(_bars("load of one replica at the SLO [requests/s]", "~g"),
-                     {"candidates": rows})  # fmt: skip
+    form = _bars("load of one replica at the SLO [requests/s]", "~g")
+    return _tall(with_data(form, {"candidates": rows}), _BAR * len(rows))
+
+
+def _tall(form: dict[str, Any], rows_height: int) -> dict[str, Any]:
+    """Return a chart as high as its rows, and its axis below them, are. [px]."""
+    return {**form, "height": rows_height + _AXIS}
 
 
 @functools.cache
@@ -165,7 +183,7 @@ def _bars(title: str, pattern: str) -> dict[str, Any]:
     # Above its bar a label has the width of the page: beside it, none would fit on a phone.
     names = base.mark_text(align="left", dy=-7, fontSize=12, fontWeight=600)
     form = alt.layer(bars, names.encode(x=alt.value(0), text="label:N", color=arm_colour(alt)))
-    return cast(dict[str, Any], form.properties(height=alt.Step(42)).to_dict())
+    return cast(dict[str, Any], form.to_dict())
 
 
 def used(plan: Plan) -> Rows:
@@ -191,15 +209,20 @@ def utilization(plan: Plan) -> dict[str, Any]:
         for row in pairs(plan)
     ]  # fmt: skip
     share = plan.traffic["target_utilization"]
-    # What bars leave free at the right is for the label of the longest.
-    right = 1.2 * max([1.0, *(row["used"] for row in rows)])
+    # What bars and the SLO's line leave free at the right is for the numbers.
+    right = _ROOM * max([1.0, *(row["used"] for row in rows)])
     marks = [{"at": 1.0, "label": "SLO", "colour": TURN}, {"at": right}]
     if share < 1.0:
         marks.append({"at": share, "label": f"target {share:.0%}", "colour": OFF})
-    return with_data(_used_form(), {"used": rows, "heads": heads, "marks": marks})
+    datasets = {"used": rows, "heads": heads, "marks": marks}
+    return _tall(with_data(_used_form(), datasets), _STATE_BAR * (1 + len(USED)) * len(heads))
 
 
 _HEAD = "name"
+_BAR, _STATE_BAR, _AXIS = 42, 22, 64
+"""Height of a candidate, of one state of it, and of the axis with the marks' names. [px]"""
+_ROOM = 1.4
+"""Width of the picture, in widths of what is drawn."""
 
 
 @functools.cache
@@ -211,7 +234,8 @@ def _used_form() -> dict[str, Any]:
         "yOffset": alt.YOffset("state:N", scale=alt.Scale(domain=[_HEAD, *USED], paddingInner=0.1)),
     }
     x = alt.X("used:Q", title="load / load at the SLO, of each replica",
-              axis=alt.Axis(format=".0%", tickCount=6, labelOverlap=True))  # fmt: skip
+              axis=alt.Axis(labelExpr="datum.value > 1 ? '' : format(datum.value, '.0%')",
+                            tickCount=6, labelOverlap=True))  # fmt: skip
     base = alt.Chart(dataset(alt, "used")).encode(x=x, tooltip=_tooltip(alt), **places)
     heads = alt.Chart(dataset(alt, "heads")).mark_text(
         align="left", dy=-2, fontSize=12, fontWeight=600
@@ -220,14 +244,14 @@ def _used_form() -> dict[str, Any]:
     names = marks.mark_text(align="left", baseline="bottom", dx=3, fontSize=11, fontWeight=600)
     form = alt.layer(
         base.mark_bar(cornerRadiusEnd=2).encode(color=colour),
-        base.mark_text(align="left", dx=5, fontSize=11, fontWeight=600, color=OFF).encode(
-            text="label:N"
+        base.mark_text(align="right", fontSize=11, fontWeight=600, color=OFF).encode(
+            x=alt.value("width"), text="label:N"
         ),
         heads.encode(x=alt.value(0), text="label:N", color=colour, **places),
         marks.mark_rule(strokeDash=[5, 3], strokeWidth=1.5),
         names.encode(y=alt.value(0), text="label:N"),
     )
-    return cast(dict[str, Any], form.properties(height=alt.Step(20, **{"for": "offset"})).to_dict())
+    return cast(dict[str, Any], form.to_dict())
 
 
 def shared_words(names: Sequence[str]) -> str:
@@ -303,7 +327,7 @@ _COMPARED: tuple[tuple[str, Callable[[Candidate], str]], ...] = (
     ("GPUs", lambda c: _whole(c.gpus)),
     ("servers", lambda c: _whole(c.servers)),
     ("a replica holds, requests/s", lambda c: figure(c.load_at_slo)),
-    ("what binds", lambda c: c.binding or MISSING),
+    ("what binds", lambda c: target_words(c.binding) or MISSING),
     ("used on average", lambda c: _share(c.utilization_average)),
     ("used at peak", lambda c: _share(c.utilization_peak)),
     ("used, one down", lambda c: _share(c.utilization_one_down)),

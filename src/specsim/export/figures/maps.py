@@ -11,8 +11,8 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from specsim.analysis.maps import Array, Maps, OwnPoint, PromptMaps, Segment, SpeedupMap
-from specsim.export.figures.look import HEIGHT, LOAD, Rows, altair, dataset, with_data
-from specsim.export.tables import count
+from specsim.export.figures.look import HEIGHT, Rows, altair, dataset, load_title, with_data
+from specsim.export.figures.map_cells import Picked
 
 Kind = Literal["rate", "length", "k", "prompt"]
 STEPS = (1 / 3, 0.5, 0.67, 0.8, 0.95, 1.05, 1.25, 1.5, 2.0, 3.0)
@@ -26,6 +26,10 @@ COLOURS = (
 every colour blindness and the lightness falls away from the middle."""
 _INK, _HALO = "#1b1f24", "#ffffff"
 """Lines on the map: dark with a light rim, for the map is as light or dark in any theme."""
+BEST = "#e69f00"
+"""The staircase of the best k."""
+_NEAR = 1.5
+"""Doublings of the load within which the line's name would touch that of the own point."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +48,6 @@ _AXES: dict[Kind, _Axis] = {
     "k": _Axis("k", "draft tokens k (0: off)", "d", "d"),
     "prompt": _Axis("input_tokens", "prompt [tokens]", ",.0f", "~s"),
 }
-
-
-@dataclass(frozen=True)
-class Picked:
-    """A cell that was chosen: on which map, and where."""
-
-    on: str
-    """acceptance, k or prompt."""
-    load: float
-    row: float
-    """In the map's own terms: acceptances as accepted / drafted."""
 
 
 def map_rows(found: SpeedupMap, kind: Kind, *, rows: Array | None = None) -> Rows:
@@ -94,6 +87,7 @@ def acceptance_map(
     datasets = {
         "cells": _cells(found, rows),
         "lines": [_line(s) for s in lines],
+        "line_name": _line_name(lines, own.load),
         "own": _own(own, own_row),
         "picked": _outline(found, rows, "acceptance", picked),
     }
@@ -111,9 +105,14 @@ def k_map(maps: Maps, *, picked: Picked | None = None) -> dict[str, Any]:
         for k, low, high in zip(best, edges, edges[1:], strict=False)
         for edge in (low, high)
     ]
+    lines = found.steps()
+    first = stairs[0]
     datasets = {
         "cells": _cells(found, found.rows),
-        "lines": [_line(s) for s in found.steps()],
+        "lines": [_line(s) for s in lines],
+        # At the top: the staircase ends where the line does, at the bottom.
+        "line_name": _line_name(sorted(lines, key=lambda s: -s[3])[:1], None, dy=9),
+        "stairs_name": [{**first, "label": "best k", "dy": 12 if first["row"] else -12}],
         "staircase": stairs,
         "own": _own(maps.own, maps.own.k),
         "picked": _outline(found, found.rows, "k", picked),
@@ -137,43 +136,16 @@ def prompt_map(maps: PromptMaps, *, decoding: bool, picked: Picked | None = None
     ]
     if full:
         full[len(full) // 2]["label"] = "KV cache full"
+    lines = found.contour()
     datasets = {
         "cells": _cells(found, found.rows),
-        "lines": [_line(s) for s in found.contour()],
+        "lines": [_line(s) for s in lines],
+        "line_name": _line_name(lines, maps.own.load),
         "full": full,
         "own": _own(maps.own, maps.own.input_tokens),
         "picked": _outline(found, found.rows, "prompt", picked),
     }
     return _drawn("prompt", datasets)
-
-
-def cell_words(found: SpeedupMap, picked: Picked) -> str:
-    """Return a cell in a sentence, with both arms."""
-    i, j = found.nearest(picked.load, picked.row)
-    gain, off, on = (float(a[i, j]) for a in (found.speedup, found.tpot_ms_off, found.tpot_ms_on))
-    row, load = float(found.rows[i]), count(float(found.loads[j]))
-    if picked.on == "k" and row == 0.0:
-        return f"At {load} requests in flight, off: time per output token {off:.3g} ms."
-    what = {
-        "acceptance": f"{row:.0%} of the drafts accepted",
-        "k": f"k = {row:.0f}",
-        "prompt": f"prompts of {count(row)} tokens",
-    }[picked.on]
-    return (
-        f"At {load} requests in flight and {what}: speedup {gain:.2f}×, "
-        f"time per output token {off:.3g} ms off and {on:.3g} ms on."
-    )
-
-
-def best_k_words(maps: Maps, load: float) -> str:
-    """Return what is best at a load of the map over k, to follow a sentence; empty for a tree."""
-    if maps.k is None or maps.best_k is None:
-        return ""
-    _, j = maps.k.nearest(load, 0.0)
-    k = int(maps.best_k[j])
-    if k == 0:
-        return " No k pays at this load: off is best."
-    return f" Best at this load: k = {k}, {maps.k.speedup[k, j]:.2f}×."
 
 
 def _edges(centres: Array, *, log: bool) -> list[float]:
@@ -212,8 +184,19 @@ def _line(segment: Segment) -> dict[str, float]:
     return dict(zip(("x", "y", "x2", "y2"), segment, strict=True))
 
 
+def _line_name(lines: Sequence[Segment], own: float | None, *, dy: int = -8) -> Rows:
+    """Return the name of the line, where it is far from the user's own point."""
+    if not lines:
+        return []
+    rising = sorted(lines)
+    places = [rising[int(share * (len(rising) - 1))] for share in (0.75, 0.25, 1.0, 0.0)]
+    apart = [p for p in places if own is None or abs(math.log2(p[0] / own)) > _NEAR]
+    load, row, _, end = (apart or places)[0]
+    return [{"load": load, "row": 0.5 * (row + end), "label": "speedup 1", "dy": dy}]
+
+
 def _own(own: OwnPoint, row: float) -> Rows:
-    return [] if own.load is None else [{"load": own.load, "row": row, "label": "you"}]
+    return [] if own.load is None else [{"load": own.load, "row": row, "label": "your load"}]
 
 
 def _outline(found: SpeedupMap, rows: Array, on: str, picked: Picked | None) -> Rows:
@@ -229,59 +212,59 @@ def _outline(found: SpeedupMap, rows: Array, on: str, picked: Picked | None) -> 
 
 
 def _drawn(kind: Kind, datasets: dict[str, Rows]) -> dict[str, Any]:
-    """Return a map with the layers that have rows."""
-    return with_data(
-        _form(kind, tuple(sorted(n for n, rows in datasets.items() if rows))), datasets
-    )
+    every: dict[str, Rows] = {name: [] for name in ("staircase", "stairs_name", "full")}
+    return with_data(_form(kind), {**every, **datasets})
 
 
 @functools.cache
-def _form(kind: Kind, layers: tuple[str, ...]) -> dict[str, Any]:
+def _form(kind: Kind) -> dict[str, Any]:
     alt = altair()
     box = _box(alt, kind)
     at: dict[str, Any] = {"x": "load:Q", "y": "row:Q"}
     cells = alt.Chart(dataset(alt, "cells")).mark_rect(strokeWidth=0, x2Offset=0.7, y2Offset=-0.7)
     axis = _AXES[kind]
     tooltip = [
-        alt.Tooltip("load:Q", title="concurrency"),
+        alt.Tooltip("load:Q", title=load_title(is_open=False)),
         alt.Tooltip("shown:Q", title=axis.title, format=axis.pattern),
-        alt.Tooltip("speedup:Q", format=".2f"),
-        alt.Tooltip("off:Q", title="TPOT ms off", format=".2f"),
-        alt.Tooltip("on:Q", title="TPOT ms on", format=".2f"),
+        alt.Tooltip("speedup:Q", title="speedup, on / off", format=".2f"),
+        alt.Tooltip("off:Q", title="TPOT off [ms]", format=".2f"),
+        alt.Tooltip("on:Q", title="TPOT on [ms]", format=".2f"),
     ]
     full = alt.Chart(dataset(alt, "full")).encode(**at)
-    above = {
-        "lines": [
+    named = alt.Chart(dataset(alt, "line_name")).encode(**at)
+    stairs = alt.Chart(dataset(alt, "stairs_name")).encode(**at)
+    above = [
+        *(
             alt.Chart(dataset(alt, "lines"))
             .mark_rule(color=ink, strokeWidth=width, strokeCap="round", tooltip=None)
             .encode(**box)
             for ink, width in ((_HALO, 4.5), (_INK, 2.0))
-        ],
-        "staircase": [
+        ),
+        *(
             alt.Chart(dataset(alt, "staircase"))
             .mark_line(color=ink, strokeWidth=width, strokeJoin="round", tooltip=None)
             .encode(**at, order="load:Q")
-            for ink, width in ((_HALO, 6.0), (LOAD, 3.0))
-        ],
-        "full": [
-            full.mark_line(color=_INK, strokeDash=[3, 3], strokeWidth=1.5, tooltip=None).encode(
-                order="row:Q"
-            ),
-            *_haloed(full, "label:N", align="left", dx=8, dy=-4, fontSize=11),
-        ],
-        "picked": [
+            for ink, width in ((_HALO, 6.0), (BEST, 3.0))
+        ),
+        full.mark_line(color=_INK, strokeDash=[3, 3], strokeWidth=1.5, tooltip=None).encode(
+            order="row:Q"
+        ),
+        *_haloed(alt, full, dy=-6),
+        *_haloed(alt, named, dy=alt.ExprRef("datum.dy")),
+        *_haloed(alt, stairs, dy=alt.ExprRef("datum.dy")),
+        *(
             alt.Chart(dataset(alt, "picked"))
             .mark_rect(fillOpacity=0, stroke=ink, strokeWidth=width, tooltip=None)
             .encode(**box)
             for ink, width in ((_HALO, 3.5), (_INK, 1.5))
-        ],
-        "own": _mine(alt),
-    }
+        ),
+        *_mine(alt),
+    ]
     form = alt.layer(
         cells.transform_calculate(doublings="log(datum.speedup) / LN2")
         .encode(**box, color=_colour(alt), tooltip=tooltip)
         .add_params(alt.selection_point(name="picked", fields=["load", "row"])),
-        *(each for name, drawn in above.items() if name in layers for each in drawn),
+        *above,
     ).properties(height=HEIGHT + 100)
     return cast(dict[str, Any], form.to_dict())
 
@@ -292,7 +275,7 @@ def _box(alt: Any, kind: Kind) -> dict[str, Any]:
     loads = alt.Axis(
         values=[2.0**i for i in range(14)], grid=False, format="~g", labelOverlap="greedy"
     )
-    x = alt.X("x:Q", title="concurrent requests per replica", axis=loads,
+    x = alt.X("x:Q", title=load_title(is_open=False), axis=loads,
               scale=alt.Scale(type="log", base=2, nice=False))  # fmt: skip
     scale = alt.Scale(zero=False, nice=False)
     ticks: dict[str, Any] = {"format": axis.ticks, "grid": False}
@@ -329,10 +312,16 @@ def _colour(alt: Any) -> Any:
     )  # fmt: skip
 
 
-def _haloed(base: Any, field: str, **word: Any) -> list[Any]:
-    """Return a text with a light rim, readable on any colour."""
+def _haloed(alt: Any, base: Any, *, dx: int = 8, **word: Any) -> list[Any]:
+    """Return labels with a light rim, readable on any colour, on the side where there is room."""
+    right = "scale('x', datum.load) > 0.65 * width"
+    style = {"align": alt.ExprRef(f"{right} ? 'right' : 'left'"),
+             "dx": alt.ExprRef(f"{right} ? {-dx} : {dx}"), "fontSize": 12, "fontWeight": 600,
+             "tooltip": None, **word}  # fmt: skip
     rim = {"fill": _HALO, "stroke": _HALO, "strokeWidth": 3, "strokeJoin": "round"}
-    return [base.mark_text(**word, **look).encode(text=field) for look in (rim, {"color": _INK})]
+    return [
+        base.mark_text(**style, **look).encode(text="label:N") for look in (rim, {"color": _INK})
+    ]
 
 
 def _mine(alt: Any) -> list[Any]:
@@ -341,7 +330,4 @@ def _mine(alt: Any) -> list[Any]:
     dot = base.mark_point(
         filled=True, fill=_HALO, stroke=_INK, strokeWidth=2.5, size=110, opacity=1
     )
-    return [
-        dot,
-        *_haloed(base, "label:N", align="left", dx=10, dy=-9, fontSize=13, fontWeight=700),
-    ]
+    return [dot, *_haloed(alt, base, dx=10, dy=-9, fontWeight=700)]

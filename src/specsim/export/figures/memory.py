@@ -13,18 +13,21 @@ from specsim.export.figures.look import (
     ON,
     Rows,
     altair,
+    apart,
     arm_colour,
     dataset,
+    end_names,
     load_axis,
+    rules,
     with_data,
 )
-from specsim.export.tables import figure
+from specsim.export.tables import count, figure
 
 COLOURS = {
     "weights": "#2b8cc4", "drafter": "#d55e00", "KV cache": "#56b4e9",
     "activations, graphs": "#cc79a7", "not used": "#9aa3ad",
 }  # fmt: skip
-_WIDE_ENOUGH = 0.07
+_WIDE_ENOUGH = 0.1
 """Share of a bar from which a part has room for its number."""
 
 
@@ -40,6 +43,7 @@ def parts(circle: MemoryCircle, *, whole_replica: bool) -> dict[str, Any]:
     """Draw where memory goes, off and on, of one device or of all."""
     unit = "replica_gib" if whole_replica else "gpu_gib"
     data = part_rows(circle)
+    gib = {(row["arm"], row["part"]): row for row in data}
     total = sum(row[unit] for row in data if row["arm"] == "off")
     for arm in ("off", "on"):
         start = 0.0
@@ -47,6 +51,9 @@ def parts(circle: MemoryCircle, *, whole_replica: bool) -> dict[str, Any]:
             wide = row[unit] > _WIDE_ENOUGH * total
             row |= {"gib": row[unit], "order": i, "middle": start + row[unit] / 2.0,
                     "label": figure(row[unit]) if wide else ""}  # fmt: skip
+            for other in ("off", "on"):
+                same = gib.get((other, row["part"]), {})
+                row |= {f"{of}_{other}": same.get(f"{of}_gib") for of in ("gpu", "replica")}
             start += row[unit]
     return with_data(_parts_form(whole_replica=whole_replica), {"parts": data})
 
@@ -65,8 +72,11 @@ def _parts_form(*, whole_replica: bool) -> dict[str, Any]:
                         scale=alt.Scale(domain=list(COLOURS), range=list(COLOURS.values())),
                         legend=alt.Legend(orient="top", columns=3)),
         order=alt.Order("order:Q"),
-        tooltip=["arm:N", "part:N", alt.Tooltip("gpu_gib:Q", title="GiB of one GPU", format=".2f"),
-                 alt.Tooltip("replica_gib:Q", title="GiB of the replica", format=".2f")],
+        tooltip=["part:N", *(
+            alt.Tooltip(f"{of}_{arm}:Q", title=f"{title} {arm} [GiB]", format=".2f")
+            for of, title in (("gpu", "one GPU"), ("replica", "the replica"))
+            for arm in ("off", "on")
+        )],
     )  # fmt: skip
     texts = base.mark_text(color="#101418", fontWeight=600, fontSize=12).encode(
         x="middle:Q", text="label:N"
@@ -99,6 +109,7 @@ def throughput(circle: MemoryCircle, *, load: float | None) -> dict[str, Any]:
     shown = [(name, arm) for name, arm in series.items() if name in wide[0]]
     long = [{**row, "arm": arm, "value": row[name]} for name, arm in shown for row in wide]
     ends = [{"load": wide[-1]["load"], "arm": arm, "value": wide[-1][name]} for name, arm in shown]
+    ends = apart(ends, long)
     whole = [
         {"load": row["load"], "arm": "on", "value": row["on_cache_whole_tok_s"]}
         for row in wide
@@ -116,11 +127,10 @@ def _marks(circle: MemoryCircle, load: float | None) -> Rows:
         if cap is not None:
             why = "cache full" if cap.limited_by == "kv" else "max_num_seqs"
             marks.append({"load": cap.running, "label": f"{name}: {cap.running:,.0f}, {why}",
-                          "colour": colour, "line": line, "side": "left"})  # fmt: skip
-    top = circle.loads[-1]
-    if load is not None and 1 <= load <= top:
-        side = "left" if load > top / 4 else "right"
-        marks.append({"load": load, "label": "your load", "colour": LOAD, "line": 2, "side": side})
+                          "colour": colour, "line": line})  # fmt: skip
+    if load is not None and 1 <= load <= circle.loads[-1]:
+        label = f"your load: {count(load)}"
+        marks.append({"load": load, "label": label, "colour": LOAD, "line": 2})
     return marks
 
 
@@ -131,9 +141,6 @@ def _throughput_form() -> dict[str, Any]:
     y = alt.Y("value:Q", title="output tokens/s of a replica")
     base = alt.Chart(dataset(alt, "points")).encode(x=x, y=y, color=colour)
     whole = alt.Chart(dataset(alt, "whole")).mark_line(strokeWidth=1.5, strokeDash=[3, 3])
-    names = alt.Chart(dataset(alt, "ends")).mark_text(
-        align="left", dx=7, fontWeight=600, fontSize=12
-    )
     tips = [alt.Tooltip("load:Q", title="concurrency", format=",.0f")]
     tips += [
         alt.Tooltip(f"{name}:Q", title=title, format=",.0f")
@@ -147,24 +154,7 @@ def _throughput_form() -> dict[str, Any]:
         base.mark_line(strokeWidth=2.5),
         whole.encode(x=x, y=y, color=colour),
         base.mark_point(filled=True, size=28, opacity=0.9).encode(tooltip=tips),
-        names.encode(x="load:Q", y="value:Q", text="arm:N", color=colour),
-        _rules(alt),
+        end_names(alt, "arm", x="load:Q", y="value:Q", color=colour),
+        rules(alt),
     ).properties(height=HEIGHT + 20)
     return cast(dict[str, Any], form.to_dict())
-
-
-def _rules(alt: Any) -> Any:
-    """Return vertical rules with their labels low in the frame, where no curve levels off."""
-    base = alt.Chart(dataset(alt, "marks")).encode(
-        x="load:Q", color=alt.Color("colour:N", scale=None, legend=None)
-    )
-    labels = [
-        base.transform_filter(f"datum.line == {line} && datum.side == '{side}'")
-        .mark_text(align="right" if side == "left" else "left", baseline="bottom",
-                   dx=-5 if side == "left" else 5, dy=-8 - 16 * (2 - line), fontSize=11,
-                   fontWeight=600)
-        .encode(y=alt.value("height"), text="label:N")
-        for line in range(3)
-        for side in ("left", "right")
-    ]  # fmt: skip
-    return alt.layer(base.mark_rule(strokeDash=[6, 4], strokeWidth=1.5), *labels)

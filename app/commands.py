@@ -1,0 +1,62 @@
+"""Commands that ask what a page asks, and the scenario as a file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import streamlit as st
+from state import MODEL_FILE, Asked
+
+from specsim.schema.scenario import Scenario
+
+
+def portable(asked: Asked) -> Scenario:
+    """Return the scenario of a side as it means the same elsewhere.
+
+    An uploaded config.json goes by the name that it has where it came from.
+    """
+    scenario = asked.scenario
+    assert scenario is not None
+    uploaded = st.session_state.get(asked.side.key(MODEL_FILE))
+    if uploaded is None:
+        return scenario
+    target = scenario.target.model_copy(update={"model": f"./{uploaded.name}"})
+    return scenario.model_copy(update={"target": target})
+
+
+def predict_command(scenario: Scenario) -> str:
+    """Return the `specsim predict` line of a scenario."""
+    return shlex.join(["specsim", "predict", *deployment_words(scenario)])
+
+
+def deployment_words(scenario: Scenario) -> list[str]:
+    """Return the flags of a scenario, as all commands of specsim take them."""
+    data: dict[str, Any] = scenario.model_dump(mode="json", exclude_unset=True, exclude={"name"})
+    words = ["--model", data["target"].pop("model"), "--gpu", data["hardware"].pop("accelerator")]
+    method = data.get("speculation", {}).pop("method", "none")
+    if method != "none":
+        words += ["--spec-method", method]
+    for key, value in _flat(data):
+        words += ["--set", f"{key}={_written(value)}"]
+    return words
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in data.items():
+        if isinstance(value, dict):
+            pairs += _flat(value, f"{prefix}{key}.")
+        else:
+            pairs.append((prefix + key, value))
+    return pairs
+
+
+def _written(value: Any) -> str:
+    """Return a value as `--set` reads it: numbers without a point that says nothing."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return f"[{','.join(map(_written, value))}]"
+    return f"{value:.15g}" if isinstance(value, float) else json.dumps(value)
