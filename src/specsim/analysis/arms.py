@@ -63,7 +63,7 @@ class Arm:
     max_num_seqs: int
     max_num_batched_tokens: int
     stages: float
-    prefill_tokens: float
+    prefill_tokens: Num
     """Prompt tokens that are not cached. [tokens]"""
     cached_tokens: float
     shared_prefix_tokens: float

@@ -24,8 +24,9 @@ from specsim.analysis.resolve import Deployment
 from specsim.analysis.serving import Service, closed_loop, largest_batch
 from specsim.errors import UsageError
 from specsim.physics import acceptance as law
+from specsim.physics.cost import Num
 from specsim.schema.calibration import Calibration
-from specsim.schema.scenario import Scenario
+from specsim.schema.scenario import Scenario, Workload
 from specsim.units import MILLI
 
 Array = npt.NDArray[np.float64]
@@ -198,28 +199,25 @@ def prompt_maps(
     own = _own(deployment, arms, load)
     loads = _loads(arms, own.load)
     prompts = _prompt_lengths(deployment)
-    whole, decoding, fits = [], [], []
-    for prompt in prompts:
-        here = _with_prompt(arms, float(prompt))
-        off = closed_loop(here.baseline, here.workload, loads)
-        on = closed_loop(here.speculative, here.workload, loads)
-        whole.append(_both(off, on))
-        off_s, on_s = (s.step.total.total_s / s.step.tokens for s in (off, on))
-        gain = np.asarray(on.batch / on_s) / (off.batch / off_s)
-        decoding.append((gain, off_s / MILLI, on_s / MILLI))
-        most, why = largest_batch(here.baseline, here.workload)
-        fits.append(float(np.max(most)) if why == "kv" else np.inf)
+    here = _with_prompts(arms, prompts[:, None])
+    off = closed_loop(here.baseline, here.workload, loads)
+    on = closed_loop(here.speculative, here.workload, loads)
+    off_s, on_s = (s.step.total.total_s / s.step.tokens for s in (off, on))
+    gain = np.asarray(on.batch / on_s) / (off.batch / off_s)
     return PromptMaps(
-        whole=_stacked(loads, prompts, whole),
-        decoding=_stacked(loads, prompts, decoding),
-        fits=np.array(fits),
+        whole=SpeedupMap(loads, prompts, *_both(off, on), log_rows=True),
+        decoding=SpeedupMap(
+            loads, prompts, gain, np.asarray(off_s) / MILLI, np.asarray(on_s) / MILLI, log_rows=True
+        ),
+        fits=np.array([_fit(here.baseline, _with_prompts(arms, p).workload) for p in prompts]),
         own=own,
     )
 
 
-def _stacked(loads: Array, rows: Array, found: list[tuple[Array, Array, Array]]) -> SpeedupMap:
-    speedup, off, on = (np.stack(each) for each in zip(*found, strict=True))
-    return SpeedupMap(loads, rows, speedup, off, on, log_rows=True)
+def _fit(arm: Arm, workload: Workload) -> float:
+    """Return the requests that the cache holds; infinity where something else is the limit."""
+    most, why = largest_batch(arm, workload)
+    return float(np.max(most)) if why == "kv" else np.inf
 
 
 def _prompt_lengths(deployment: Deployment) -> Array:
@@ -231,16 +229,14 @@ def _prompt_lengths(deployment: Deployment) -> Array:
     return np.unique(np.rint(np.geomspace(shortest, longest, _PROMPTS)))
 
 
-def _with_prompt(arms: Pair, prompt: float) -> Pair:
-    """Return both arms with prompts of another length, of which as much is cached."""
-    return replace(
-        arms,
-        baseline=replace(arms.baseline, prefill_tokens=prompt - arms.baseline.cached_tokens),
-        speculative=replace(
-            arms.speculative, prefill_tokens=prompt - arms.speculative.cached_tokens
-        ),
-        workload=arms.workload.model_copy(update={"input_tokens": prompt}),
+def _with_prompts(arms: Pair, prompts: Num) -> Pair:
+    """Return both arms with prompts of other lengths, of which as much is cached."""
+    off, on = (
+        replace(arm, prefill_tokens=prompts - arm.cached_tokens)
+        for arm in (arms.baseline, arms.speculative)
     )
+    workload = arms.workload.model_copy(update={"input_tokens": prompts})
+    return replace(arms, baseline=off, speculative=on, workload=workload, without={})
 
 
 def contour(loads: Array, rows: Array, values: Array, *, level: float = 1.0) -> tuple[Segment, ...]:

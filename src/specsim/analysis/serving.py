@@ -55,22 +55,22 @@ def largest_batch(arm: Arm, workload: Workload) -> tuple[Num, str]:
     tokens = mean_context(workload)
     if workload.arrival == "burst":
         tokens = workload.input_tokens + workload.output_tokens
-    fit = float(
-        arm.budget.sequences_that_fit(tokens, shared_prefix_tokens=arm.shared_prefix_tokens)
-    )
+    fit = np.vectorize(
+        lambda each: float(
+            arm.budget.sequences_that_fit(each, shared_prefix_tokens=arm.shared_prefix_tokens)
+        )
+    )(tokens)
     room = np.floor(arm.max_num_batched_tokens / np.asarray(arm.verify_tokens, dtype=float))
     slots = np.maximum(np.minimum(arm.max_num_seqs, room), 1.0)
-    if np.all(fit < slots):
-        return max(1.0, np.floor(fit)), "kv"
-    most = np.minimum(slots, max(1.0, np.floor(fit)))
-    return (most if most.ndim else float(most)), "max_num_seqs"
+    most = np.minimum(slots, np.maximum(np.floor(fit), 1.0))
+    return (most if most.ndim else float(most)), "kv" if np.all(fit < slots) else "max_num_seqs"
 
 
 @dataclass(frozen=True)
 class _Prompts:
     """Prompts on their way in, in chunks that ride on decode steps."""
 
-    tokens: float
+    tokens: Num
     """Of one prompt, not cached."""
     cached: float
     n_chunks: Num
@@ -90,7 +90,7 @@ class _Prompts:
 
 def _prompts(arm: Arm, decoding: Num) -> _Prompts:
     """Cut prompts into what max_num_batched_tokens leaves beside the decoding tokens."""
-    tokens = max(arm.prefill_tokens, 1.0)
+    tokens = np.maximum(arm.prefill_tokens, 1.0)
     return _Prompts(tokens, arm.cached_tokens, np.ceil(tokens / _room(arm, decoding)))
 
 
