@@ -112,6 +112,7 @@ def _controls(asked: Asked, scenario: Scenario) -> dict[str, Any]:
         if degree == 0
         else degree,
         "drafter_weight_dtype": None if dtype == _OWN else dtype,
+        "lengths": {},
     }
 
 

@@ -204,40 +204,55 @@ def speculative_arm(
     k : float or array, optional
         Draft tokens per step, where other than the scenario's: an array sweeps k. [tokens]
     """
+    return speculating(baseline_arm(deployment, constants), deployment, constants, k=k)
+
+
+def speculating(
+    baseline: Arm,
+    deployment: Deployment,
+    constants: Constants | None = None,
+    *,
+    k: Num | None = None,
+) -> Arm:
+    """Return the arm with speculation beside the one without, which has the same target."""
     constants = constants or Constants()
-    model = deployment.acceptance
-    assert model is not None, "the deployment speculates"
-    workload = deployment.scenario.workload
-    cached = cached_tokens(workload, speculative=True)
-    k = float(deployment.num_speculative_tokens) if k is None else k
-    lengths = law.over_all_steps(
-        drafting_length=law.lengths_by_k(model.positions(int(np.max(k)), constants)),
-        proposal_rate=model.proposal_rate,
-    )
+    cached = cached_tokens(deployment.scenario.workload, speculative=True)
     spread = constants.discrepancy
     if spread is None:
         spread = shipped_discrepancy(assumed=bool(deployment.assumed_blocks))
     discrepancy = constants.factor(spread, "discrepancy")
-    adaptive = deployment.scenario.speculation.adaptive_verification and np.ndim(k) == 0
-    return Arm(
-        target=_target(deployment, constants),
+    arm = replace(
+        baseline,
         overheads=overheads(deployment, constants, speculative=True),
         plan=_plan(deployment, constants),
         budget=budget(deployment, speculative=True),
         max_num_seqs=deployment.speculative_max_num_seqs,
-        max_num_batched_tokens=deployment.max_num_batched_tokens,
-        stages=float(deployment.scenario.hardware.pipeline_parallel_size),
-        prefill_tokens=workload.input_tokens - cached,
+        prefill_tokens=deployment.scenario.workload.input_tokens - cached,
         cached_tokens=cached,
-        shared_prefix_tokens=cached if workload.shared_prefix else 0.0,
-        k=k,
-        tokens_per_step=np.take(lengths, np.asarray(k, dtype=int), axis=-1),
-        verify_tokens=model.verify_tokens(k),
+        shared_prefix_tokens=cached if deployment.scenario.workload.shared_prefix else 0.0,
         draft_scale=constants.value(load_general().draft_scale.range, "draft_scale"),
         discrepancy=discrepancy,
         host_discrepancy=1.0 if constants.discrepancy is None else discrepancy,
-        prompt_scale=constants.scales.get("prompt", 1.0),
-        sampled=constants.n_samples > 0,
+    )
+    return with_k(
+        arm, deployment, constants, float(deployment.num_speculative_tokens) if k is None else k
+    )
+
+
+def with_k(arm: Arm, deployment: Deployment, constants: Constants, k: Num) -> Arm:
+    """Return an arm with speculation at another number of draft tokens; an array sweeps it."""
+    model = deployment.acceptance
+    assert model is not None, "the deployment speculates"
+    lengths = law.over_all_steps(
+        drafting_length=law.lengths_by_k(model.positions(int(np.max(k)), constants)),
+        proposal_rate=model.proposal_rate,
+    )
+    adaptive = deployment.scenario.speculation.adaptive_verification and np.ndim(k) == 0
+    return replace(
+        arm,
+        k=k,
+        tokens_per_step=np.take(lengths, np.asarray(k, dtype=int), axis=-1),
+        verify_tokens=model.verify_tokens(k),
         lengths=lengths if adaptive else None,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from specsim.analysis.arms import speculative_arm
+from specsim.analysis.arms import with_k
 from specsim.analysis.constants import Constants
 from specsim.analysis.curves import Pair
 from specsim.analysis.drafting import most_tokens
@@ -40,7 +40,7 @@ def best_k(
     ks = searched_k(deployment)
     if deployment.scenario.speculation.tree is not None:
         ks = np.array([float(deployment.num_speculative_tokens)])
-    on = speculative_arm(deployment, constants, k=ks[:, None])
+    on = with_k(arms.speculative, deployment, constants, ks[:, None])
     speedup = replace(arms, speculative=on).speedup(loads)
     speedup = np.where(np.isfinite(speedup), speedup, 0.0)
     found = []

@@ -40,20 +40,26 @@ def over_acceptance(arms: Pair, loads: Array, *, k: int, proposal_rate: float) -
     proposal_rate : float
         Share of steps that draft.
     """
-    rates = np.linspace(0.0, 1.0, _CURVE_RATES)
-    speedup = arms.at_rates(rates, k, proposal_rate).speedup(loads)
+    fine = np.linspace(0.0, 1.0, (_CURVE_RATES - 1) * _FINE + 1)
+    tried = np.zeros(fine.size, dtype=bool)
+    # Of few numbers one call with all of them is quicker than two with fewer.
+    tried[:: 1 if loads.size == 1 and not arms.is_open else _FINE] = True
+    speedup = np.full((fine.size, loads.size), np.nan)
+    speedup[tried] = arms.at_rates(fine[tried], k, proposal_rate).speedup(loads)
     # The gain rises with acceptance: only the steps in which it passes 1 are looked at closer.
-    passed = np.argmax(speedup >= 1.0, axis=0)
-    turns = np.unique(passed[passed > 0])
-    everywhere, gains = rates, speedup
-    if turns.size:
-        shares = np.arange(1, _FINE) / _FINE
-        new = (rates[turns - 1, None] + (rates[turns] - rates[turns - 1])[:, None] * shares).ravel()
-        everywhere = np.concatenate([rates, new])
-        order = np.argsort(everywhere)
-        closer = arms.at_rates(new, k, proposal_rate).speedup(loads)
-        everywhere, gains = everywhere[order], np.concatenate([speedup, closer])[order]
-    return OverAcceptance(rates, speedup, tuple(_rate_at_one(everywhere, gain) for gain in gains.T))
+    passed = np.argmax(speedup[::_FINE] >= 1.0, axis=0)
+    closer = np.zeros(fine.size, dtype=bool)
+    for turn in np.unique(passed[passed > 0]):
+        closer[(turn - 1) * _FINE : turn * _FINE] = True
+    closer &= ~tried
+    if np.any(closer):
+        speedup[closer] = arms.at_rates(fine[closer], k, proposal_rate).speedup(loads)
+    known = tried | closer
+    return OverAcceptance(
+        fine[::_FINE],
+        speedup[::_FINE],
+        tuple(_rate_at_one(fine[known], gain) for gain in speedup[known].T),
+    )
 
 
 def lengths_at(model: AcceptanceModel, rates: Array, k: int) -> tuple[Array, Array]:

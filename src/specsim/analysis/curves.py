@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specsim.analysis.arms import Arm, StepTime, baseline_arm, speculative_arm
+from specsim.analysis.arms import Arm, StepTime, baseline_arm, speculating
 from specsim.analysis.constants import Constants
 from specsim.analysis.crossover import between_turns, search_loads
 from specsim.analysis.resolve import Deployment
@@ -116,9 +116,10 @@ def pair(
     deployment: Deployment, constants: Constants | None = None, *, k: Num | None = None
 ) -> Pair:
     """Return both arms."""
+    baseline = baseline_arm(deployment, constants)
     return Pair(
-        baseline=baseline_arm(deployment, constants),
-        speculative=speculative_arm(deployment, constants, k=k),
+        baseline=baseline,
+        speculative=speculating(baseline, deployment, constants, k=k),
         workload=deployment.scenario.workload,
         is_open=deployment.scenario.load.request_rate is not None,
     )
@@ -134,9 +135,17 @@ def band(speedup: Array, samples: Array) -> tuple[Array, Array]:
     return np.minimum(low, speedup), np.maximum(high, speedup)
 
 
-def service_at_rates(arm: Arm, workload: Workload, rates: Array) -> tuple[Service, OpenLoop]:
-    """Return an arm under an open loop; NaN where a rate is above what it can serve."""
-    curve = open_loop(arm, workload)
+def service_at_rates(
+    arm: Arm, workload: Workload, rates: Array, curve: OpenLoop | None = None
+) -> tuple[Service, OpenLoop]:
+    """Return an arm under an open loop; NaN where a rate is above what it can serve.
+
+    Parameters
+    ----------
+    curve : OpenLoop, optional
+        Of this arm and workload, where it is known already.
+    """
+    curve = open_loop(arm, workload) if curve is None else curve
     batch = curve.at(rates, curve.batches)
     step: StepTime = arm.step(
         np.maximum(np.nan_to_num(batch, nan=1.0), 1.0), mean_context(workload)

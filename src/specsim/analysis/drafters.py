@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,8 @@ class Standing:
     """On / off with one request in flight, and its band."""
     crossover: Crossover
     kv: KvResult
+    at_loads: dict[float, DrafterResult] = field(default_factory=dict, compare=False, repr=False)
+    """What was asked of it."""
 
 
 OffArms = dict[tuple[float, float, frozenset[str]], tuple[dict[Any, Any], dict[Any, Any]]]
@@ -113,7 +115,10 @@ def compare_drafters(
             refused.append(way)
             continue
         try:
-            results.append(_result(way, stand(way.scenario), load))
+            stands = stand(way.scenario)
+            if load not in stands.at_loads:
+                stands.at_loads[load] = _result(way, stands, load)
+            results.append(replace(stands.at_loads[load], way=way))
         except SpecsimError as problem:
             refused.append(replace(way, reason=str(problem)))
     results.sort(key=lambda r: -(r.point.speedup or 0.0))
@@ -179,8 +184,9 @@ def _result(way: Way, stands: Standing, load: float) -> DrafterResult:
     gain = arms.speedup(loads)
     low, high = band(gain, stands.sampled.speedup(loads))
     (point,) = build_points(
-        deployment, arms.baseline, arms.speculative, loads, speedup=gain, low=low, high=high
-    )
+        deployment, arms.baseline, arms.speculative, loads, speedup=gain, low=low, high=high,
+        curves=arms.open_loops if arms.is_open else (None, None),
+    )  # fmt: skip
     (best,) = best_k(deployment, stands.constants, arms, loads)
     return DrafterResult(
         way=way,

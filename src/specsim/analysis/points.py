@@ -10,7 +10,7 @@ import numpy.typing as npt
 from specsim.analysis.arms import Arm
 from specsim.analysis.curves import service_at_rates
 from specsim.analysis.resolve import Deployment
-from specsim.analysis.serving import Service, closed_loop
+from specsim.analysis.serving import OpenLoop, Service, closed_loop
 from specsim.catalog.hardware import price_usd_per_gpu_hour
 from specsim.physics.cost import PARTS, Cost
 from specsim.physics.economics import usd_per_mtok
@@ -23,12 +23,15 @@ Array = npt.NDArray[np.float64]
 class _Reader:
     """Reads one load out of an arm's arrays."""
 
-    def __init__(self, deployment: Deployment, arm: Arm, loads: Array, *, is_open: bool) -> None:
+    def __init__(
+        self, deployment: Deployment, arm: Arm, loads: Array, *, is_open: bool,
+        curve: OpenLoop | None,
+    ) -> None:  # fmt: skip
         workload = deployment.scenario.workload
         self.loads, self.is_open = loads, is_open
         self.largest_rate = np.inf
         if is_open:
-            self.service, curve = service_at_rates(arm, workload, loads)
+            self.service, curve = service_at_rates(arm, workload, loads, curve)
             self.largest_rate = float(np.max(curve.largest_stable_rate))
             self.cap = curve.limited_by
         else:
@@ -109,6 +112,7 @@ def build_points(
     speedup: Array | None,
     low: Array | None,
     high: Array | None,
+    curves: tuple[OpenLoop | None, OpenLoop | None] = (None, None),
 ) -> tuple[Point, ...]:
     """Return both arms at each load.
 
@@ -118,12 +122,15 @@ def build_points(
         None with method none: then the points have the off arm only.
     speedup, low, high : array, optional
         On / off and its band at the loads.
+    curves : (OpenLoop, OpenLoop), optional
+        Both arms by arrival rate, where they are known already.
     """
     is_open = deployment.scenario.load.request_rate is not None
-    off = _Reader(deployment, baseline, loads, is_open=is_open)
+    off_curve, on_curve = curves
+    off = _Reader(deployment, baseline, loads, is_open=is_open, curve=off_curve)
     on = None
     if speculative is not None:
-        on = _Reader(deployment, speculative, loads, is_open=is_open)
+        on = _Reader(deployment, speculative, loads, is_open=is_open, curve=on_curve)
     points = []
     for i, load in enumerate(loads):
         both = on is not None and off.served(i) and on.served(i)

@@ -84,6 +84,7 @@ def predict(
         speedup=speedup[:n],
         low=low[:n],
         high=high[:n],
+        curves=arms.open_loops if arms.is_open else (None, None),
     )
     acceptance = deployment.acceptance.result()
     late = late_warnings(deployment, arms)
@@ -154,7 +155,9 @@ def _loads(deployment: Deployment) -> Array:
 
 def _batch_off(arms: Pair, loads: Array) -> Array:
     if arms.is_open:
-        return np.asarray(service_at_rates(arms.baseline, arms.workload, loads)[0].batch)
+        return np.asarray(
+            service_at_rates(arms.baseline, arms.workload, loads, arms.open_loops[0])[0].batch
+        )
     return np.asarray(closed_loop(arms.baseline, arms.workload, loads).batch)
 
 

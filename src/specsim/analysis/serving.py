@@ -19,9 +19,10 @@ from specsim.schema.scenario import Workload
 
 _SMALLEST_CHUNK = 16.0
 """Prompt tokens that a step always has room for, however many drafts are in it."""
-_BELOW_ONE = 40
-"""Batches of an open loop below one request in flight: a step hardly changes among them."""
-_ABOVE_ONE, _ABOVE_ONE_SAMPLED = 200, 100
+_BELOW_ONE, _ABOVE_ONE = 40, 200
+"""Batches of an open loop below one request in flight, where a step hardly changes, and above."""
+_BELOW_ONE_SAMPLED, _ABOVE_ONE_SAMPLED = 24, 100
+"""The same for each of many samples: what they are read for are percentiles."""
 _RAREST = 1e-7
 """Requests in flight that are told apart from none."""
 
@@ -293,7 +294,10 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
     if np.all(room < most):
         why = "max_num_batched_tokens"
     top = np.minimum(np.asarray(most, dtype=float), room)
-    batches = _batches(top, _ABOVE_ONE_SAMPLED if arm.sampled else _ABOVE_ONE)
+    grid = (_BELOW_ONE, _ABOVE_ONE)
+    if arm.sampled:
+        grid = (_BELOW_ONE_SAMPLED, _ABOVE_ONE_SAMPLED)
+    batches = _batches(top, *grid)
     # Rounded, or a hair of a request more would be padded to the next captured graph.
     others = np.round(batches, 5)
     seen = np.maximum(np.minimum(others + 1.0, top), 1.0)
@@ -328,10 +332,10 @@ def open_loop(arm: Arm, workload: Workload) -> OpenLoop:
     )
 
 
-def _batches(top: Num, above_one: int) -> npt.NDArray[np.float64]:
+def _batches(top: Num, below_one: int, above_one: int) -> npt.NDArray[np.float64]:
     """Return batches from none to `top`, dense above one; k or samples keep a leading axis."""
     top = top[..., 0] if np.ndim(top) else np.asarray(top)
     turn = np.minimum(top, 1.0)
-    below = np.geomspace(_RAREST, turn, _BELOW_ONE - 1, axis=-1)
+    below = np.geomspace(_RAREST, turn, below_one - 1, axis=-1)
     above = np.geomspace(turn, top, above_one + 1, axis=-1)[..., 1:]
     return np.concatenate([np.zeros((*below.shape[:-1], 1)), below, above], axis=-1)

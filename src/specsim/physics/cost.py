@@ -86,10 +86,7 @@ def smooth_roofline(memory_s: Num, compute_s: Num, sharpness: Num) -> tuple[Num,
     >>> round(float(m + c), 9), round(float(c / m), 6)
     (5.0, 1.777778)
     """
-    larger = np.maximum(memory_s, compute_s)
-    smaller = np.minimum(memory_s, compute_s)
-    ratio = np.power(smaller / np.maximum(larger, 1e-30), sharpness)
-    total = larger * np.power(1.0 + ratio, 1.0 / sharpness)
+    total, ratio = _norm(memory_s, compute_s, sharpness)
     dominant = total / (1.0 + ratio)
     other = total - dominant
     memory_is_larger = memory_s >= compute_s
@@ -97,3 +94,22 @@ def smooth_roofline(memory_s: Num, compute_s: Num, sharpness: Num) -> tuple[Num,
         np.where(memory_is_larger, dominant, other),
         np.where(memory_is_larger, other, dominant),
     )
+
+
+def overlapped(one_s: Num, other_s: Num, sharpness: Num) -> Num:
+    """Return the time of two things that overlap, not shared out. [s].
+
+    Examples
+    --------
+    >>> round(float(overlapped(3.0, 4.0, 2.0)), 9)
+    5.0
+    """
+    return _norm(one_s, other_s, sharpness)[0]
+
+
+def _norm(one_s: Num, other_s: Num, sharpness: Num) -> tuple[Num, Num]:
+    """Return the norm, and the share of the smaller time in it over that of the larger."""
+    larger = np.maximum(one_s, other_s)
+    smaller = np.minimum(one_s, other_s)
+    ratio = np.power(smaller / np.maximum(larger, 1e-30), sharpness)
+    return larger * np.power(1.0 + ratio, 1.0 / sharpness), ratio

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specsim.physics.cost import Cost, Num, smooth_roofline
+from specsim.physics.cost import Cost, Num, overlapped, smooth_roofline
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,9 @@ def gemm(
         weight_bytes=weight_bytes,
         activation_bytes=activation_bytes,
     )
-    read_s, walk_s = smooth_roofline(
-        moved / rates.bytes_per_s, in_features * rates.per_in_feature_s, rates.sharpness
-    )
-    memory_s, compute_s = smooth_roofline(read_s + walk_s, flop / rates.flop_per_s, rates.sharpness)
+    walk_s = in_features * rates.per_in_feature_s
+    read_s = overlapped(moved / rates.bytes_per_s, walk_s, rates.sharpness)
+    memory_s, compute_s = smooth_roofline(read_s, flop / rates.flop_per_s, rates.sharpness)
     cost = Cost(memory_s=memory_s, compute_s=compute_s, host_s=rates.launch_s)
     if len(rates.factor) == 1:
         return cost
