@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import Any
 
 import streamlit as st
+from start import text_of
 from state import MODEL_FILE, Asked
 
 from specsim.schema.scenario import Scenario
@@ -39,7 +39,7 @@ def deployment_words(scenario: Scenario) -> list[str]:
     if method != "none":
         words += ["--spec-method", method]
     for key, value in _flat(data):
-        words += ["--set", f"{key}={_written(value)}"]
+        words += ["--set", f"{key}={text_of(value)}"]
     return words
 
 
@@ -51,12 +51,3 @@ def _flat(data: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         else:
             pairs.append((prefix + key, value))
     return pairs
-
-
-def _written(value: Any) -> str:
-    """Return a value as `--set` reads it: numbers without a point that says nothing."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return f"[{','.join(map(_written, value))}]"
-    return f"{value:.15g}" if isinstance(value, float) else json.dumps(value)

@@ -12,7 +12,6 @@ from names import refuse_paths
 from show import escaped
 from start import from_command, from_file
 from state import (
-    BOUND,
     COUNTED,
     DEFAULTS,
     FORMS,
@@ -23,6 +22,7 @@ from state import (
     Asked,
     B,
     Side,
+    bound,
     check_counted,
     counting,
     drafters_of,
@@ -33,14 +33,17 @@ from state import (
 from uploads import drop_model, one_line, uploaded_model
 
 from specsim.catalog.acceptance import load_profile
+from specsim.catalog.files import MAX_BYTES
 from specsim.catalog.scenario import load_scenario
-from specsim.catalog.yaml_text import load_yaml
+from specsim.catalog.yaml_text import load_value
 from specsim.cli.parameters import describe
 from specsim.errors import SpecsimError
 from specsim.export.tables import count
 from specsim.schema.scenario import Scenario
 
 _LENGTH_STEP = 0.05
+_FILE_MB = MAX_BYTES // 2**20
+"""Files of the side bar. What is said of one stands in its popover too, which covers the rest."""
 _SHOWN = 26
 """Letters of a choice that the side bar shows."""
 
@@ -51,7 +54,7 @@ def sidebar() -> list[Asked]:
     with st.sidebar:
         place = st.empty()
         compared = st.toggle(
-            "Compare two scenarios", key=link.COMPARE, help="Side by side on every page.", **BOUND
+            "Compare two scenarios", help="Side by side on every page.", **bound(link.COMPARE)
         )
         sides = (A, B) if compared else (A,)
         for side, part in zip(sides, st.tabs(["A", "B"]) if compared else [st.container()],
@@ -101,7 +104,8 @@ def _settings(side: Side) -> dict[str, Any]:
                     f"more settings: {line.strip()!r}: expected KEY=VALUE, such as "
                     "engine.max_num_seqs=256"
                 )
-            found[name.strip()] = load_yaml(text.strip(), what=f"more settings: {name.strip()}")
+            name = name.strip()
+            found[name] = load_value(name, text.strip(), what=f"more settings: {name}")
     return found
 
 
@@ -122,14 +126,14 @@ def _choose(side: Side, name: str, label: str, offered: Sequence[Any] = (), **mo
     """Draw a choice bound to the address."""
     offered = offered or chosen_from(side, name)
     return st.selectbox(
-        label, offered, index=start_of(name, offered), key=side.key(name), **BOUND, **more
+        label, offered, index=start_of(name, offered), **bound(side.key(name)), **more
     )
 
 
 def _slide(side: Side, name: str, label: str, step: float | None = None, **more: Any) -> None:
     """Draw a number that is felt for."""
     low, high = RANGES[name]
-    st.slider(label, low, high, DEFAULTS[name], step, key=side.key(name), **BOUND, **more)
+    st.slider(label, low, high, DEFAULTS[name], step, **bound(side.key(name)), **more)
 
 
 def _number(side: Side, name: str, label: str, **more: Any) -> None:
@@ -138,7 +142,7 @@ def _number(side: Side, name: str, label: str, **more: Any) -> None:
     key, start = side.key(name), type(high)(DEFAULTS[name])
     if st.session_state.get(key, low) > high:  # fewer draft tokens yield fewer per step
         st.session_state[key] = high
-    st.number_input(label, low, high, min(start, high), key=key, **BOUND, **more)
+    st.number_input(label, low, high, min(start, high), **bound(key), **more)
 
 
 def _presets(side: Side) -> None:
@@ -154,7 +158,7 @@ def _presets(side: Side) -> None:
 
 def _own_start(side: Side) -> None:
     """Take a serving command or a scenario file in place of a preset."""
-    with st.popover("Or a command, or a scenario file", width="stretch"):
+    with st.popover("Or a command, or a scenario file", width="stretch") as box:
         text = st.text_area(
             "A serving command", key=side.key("pasted"), height=140,
             placeholder="vllm serve MODEL --tensor-parallel-size 4 ...",
@@ -162,12 +166,13 @@ def _own_start(side: Side) -> None:
         st.button("Use it", key=side.key("use"), on_click=_take_command, args=(side, text))
         st.file_uploader(
             "Or a scenario.yaml", type=["yaml", "yml", "json"], key=side.key("scenario_upload"),
-            on_change=_take_file, args=(side,), max_upload_size=4,
+            on_change=_take_file, args=(side,), max_upload_size=_FILE_MB,
             help="A scenario as specsim reads it; the widgets are filled in from it.",
         )  # fmt: skip
     said = st.session_state.get(side.key("said"))
     if said:
         taken, text = said
+        box.caption(escaped(text) if taken else f":red[{escaped(text)}]")
         (st.caption if taken else st.error)(escaped(text))
 
 
@@ -211,11 +216,12 @@ def _deployment(side: Side) -> None:
 
 def _own_model(side: Side) -> None:
     """Take a model's config.json in place of a named one; a link cannot hold it."""
-    with st.popover("Or your own config.json", width="stretch"):
+    with st.popover("Or your own config.json", width="stretch") as box:
         upload = st.file_uploader(
             "A model's config.json", type=["json"], key=side.key("config"),
-            help="Stays on this machine and out of the link.",
+            max_upload_size=_FILE_MB, help="Stays on this machine and out of the link.",
         )  # fmt: skip
+        st.caption(f"A file shown in red is larger than {_FILE_MB} MB and was not taken.")
     taken = side.key("config_taken")
     if upload is None:
         drop_model(key=side.key(MODEL_FILE))
@@ -231,6 +237,7 @@ def _own_model(side: Side) -> None:
             st.session_state[side.key("config_said")] = str(problem)
     refused = st.session_state.get(side.key("config_said"))
     if refused:
+        box.caption(f":red[{escaped(refused)}]")
         st.error(escaped(refused))
     else:
         st.caption(f"{escaped(one_line(upload.name))} is used in place of the model's name.")
@@ -271,8 +278,9 @@ def _acceptance(side: Side, form: str) -> None:
         _slide(side, form, label.capitalize(), 0.01,
                help=describe(f"speculation.acceptance.{schema}"))  # fmt: skip
     elif form == "positions":
-        st.text_input("Per position", DEFAULTS["positions"], key=side.key("positions"),
-                      help=describe("speculation.acceptance.per_position"), **BOUND)  # fmt: skip
+        st.text_input("Per position", DEFAULTS["positions"],
+                      help=describe("speculation.acceptance.per_position"),
+                      **bound(side.key("positions")))  # fmt: skip
     elif form == "profile":
         profile = load_profile(_choose(side, "profile", "Profile"))
         temperatures = ", ".join(f"{point.temperature:g}" for point in profile.points)
@@ -302,8 +310,8 @@ def _length(side: Side) -> None:
         st.session_state[key] = length = most
     stops = {round(least + i * _LENGTH_STEP, 2) for i in range(int((most - least) / _LENGTH_STEP))}
     stops |= {most, start} | ({length} if least <= length <= most else set())
-    st.select_slider("Tokens per step", sorted(stops), start, key=key, format_func="{:g}".format,
-                     help=describe("speculation.acceptance.length"), **BOUND)  # fmt: skip
+    st.select_slider("Tokens per step", sorted(stops), start, format_func="{:g}".format,
+                     help=describe("speculation.acceptance.length"), **bound(key))  # fmt: skip
 
 
 def _workload(side: Side) -> None:
@@ -326,14 +334,15 @@ def _load(side: Side) -> None:
     stands = str(st.session_state.get(key, st.query_params.get(key)))
     more = {int(stands)} if stands.isdecimal() and len(stands) < 5 else set()
     stops = {*LOADS, *(load for load in more if LOADS[0] <= load <= LOADS[-1])}
-    st.select_slider("Your load: requests in flight", sorted(stops), DEFAULTS["load"], key=key,
-                     **BOUND)  # fmt: skip
+    st.select_slider("Your load: requests in flight", sorted(stops), DEFAULTS["load"],
+                     **bound(key))  # fmt: skip
 
 
 def _more(side: Side) -> None:
     _choose(side, "engine", "Engine")
     st.text_area(
-        "More settings", DEFAULTS["settings"], key=side.key("settings"), height=80,
+        "More settings", DEFAULTS["settings"], height=80,
         placeholder="engine.max_num_seqs=256",
-        help="KEY=VALUE, a line each: any key of a scenario, as --set takes it.", **BOUND,
+        help="KEY=VALUE, a line each: any key of a scenario, as --set takes it.",
+        **bound(side.key("settings")),
     )  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import streamlit as st
 from controls import words
 from show import escaped
-from state import DEFAULTS, A, B, Side
+from state import BROKEN, DEFAULTS, A, B, Side
 
 from specsim.errors import nearest
 
@@ -23,20 +24,45 @@ def remember() -> None:
     """Keep the link as it was opened; to be called before any control is drawn."""
     if _NOTES not in st.session_state:
         st.session_state.setdefault(_OPENED, st.query_params.to_dict())
+    if BROKEN not in st.session_state:
+        found = {key for key, text in st.query_params.to_dict().items() if _breaks(text)}
+        st.session_state[BROKEN] = found
+        for key in found:
+            del st.query_params[key]
+
+
+def _breaks(text: str) -> bool:
+    """Whether controls end in an exception on a text, where others only leave it."""
+    try:
+        return not text.strip() or not math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def report(place: Any) -> None:
-    """Say what the link asks that no control took, until it is read or the control is moved."""
-    opened = st.session_state.pop(_OPENED, None)
-    if opened is not None:
-        st.session_state[_NOTES] = [
-            note for key, text in opened.items() if (note := _note(key, text)) is not None
-        ]
-    notes = [
+    """Say what the link asks that no control took, until it is read or the control is moved.
+
+    A control of a page is known once its page was drawn: what it left is said on the next run.
+    """
+    first = _NOTES not in st.session_state
+    notes: list[tuple[str, Any, str]] = st.session_state.setdefault(_NOTES, [])
+    opened: dict[str, str] = st.session_state.setdefault(_OPENED, {})
+    for key, text in [*opened.items()]:
+        of_page = _of_page(key)
+        if of_page and key not in st.session_state:
+            continue
+        if of_page or first:
+            note = _note(key, text)
+            notes += [] if note is None else [note]
+        del opened[key]
+    _show(place, [
         text
-        for key, used, text in st.session_state.get(_NOTES, ())
+        for key, used, text in notes
         if key not in st.session_state or st.session_state[key] == used
-    ]
+    ])  # fmt: skip
+
+
+def _show(place: Any, notes: list[str]) -> None:
     if not notes:
         return
     more = len(notes) - _MOST_NOTES
@@ -53,10 +79,11 @@ def _forget() -> None:
 def _note(key: str, text: str) -> tuple[str, Any, str] | None:
     """Return a key, the value that is used in place of the link's, and that in words."""
     shown = escaped(f"{key}={text}"[:_LONGEST])
+    if _of_page(key):
+        used = st.session_state[key]
+        return None if _same(text, used) else (key, used, f"{shown}: {escaped(str(used))} is used")
     found = _control(key)
     if found is None:
-        if key.removeprefix(B.prefix).startswith(PAGE_KEYS):
-            return None
         known = [COMPARE, *(side.key(name) for side in (A, B) for name in DEFAULTS)]
         close = nearest(key, known, n=1)
         hint = f" (nearest: {escaped(close[0])})" if close else ""
@@ -67,6 +94,11 @@ def _note(key: str, text: str) -> tuple[str, Any, str] | None:
         return None
     allowed = "true, false" if name == COMPARE else words(side, name, text)
     return key, used, f"{shown}: {escaped(str(used))} is used (it takes {escaped(allowed)})"
+
+
+def _of_page(key: str) -> bool:
+    """Whether a key is that of a page's own control."""
+    return _control(key) is None and key.removeprefix(B.prefix).startswith(PAGE_KEYS)
 
 
 def _control(key: str) -> tuple[Side, str] | None:

@@ -222,7 +222,7 @@ def _rest(scenario: Scenario, said: Mapping[str, Any]) -> list[str]:
     if _K in different:  # another k alone would leave the acceptance that of the control's k
         different.add(_ACCEPTANCE)
     return [
-        f"{key}={_text(wanted.get(key))}"
+        f"{key}={text_of(wanted.get(key))}"
         for key in dict.fromkeys((*wanted, *made))
         if key in different
     ]
@@ -240,8 +240,8 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _text(value: Any) -> str:
-    """Return a value as a line of More settings has it."""
+def text_of(value: Any) -> str:
+    """Return a value as a line of More settings has it, and `--set`."""
     if isinstance(value, str) and _WORD.fullmatch(value) and load_yaml(value, what="") == value:
         return value  # quotes only where YAML would read something else without them
     # A semicolon would end the line.

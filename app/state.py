@@ -27,8 +27,8 @@ PRESETS: dict[str, Any] = yaml.safe_load(
     (Path(__file__).parent / "presets.yaml").read_text(encoding="utf-8")
 )
 CUSTOM = "own"
-BOUND: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
-"""How widgets are made whose value belongs to the link."""
+BROKEN = "link_broken"
+"""Where a session keeps the keys whose values in the link would break their controls."""
 CALIBRATION = "calibration"
 """Where the session keeps the calibration that all pages use."""
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -59,6 +59,17 @@ FORMS = {
 """Ways of giving acceptance, as a link has them, and the widget of each."""
 PER_SECOND = "per second"
 """How loads are counted in an open loop."""
+
+
+def bound(key: str) -> dict[str, Any]:
+    """Return the key of a control, and how it is made so that its value belongs to the link.
+
+    A number that is infinite and a choice that is empty end in an exception inside Streamlit, which
+    reads the link it was opened with all session long: such a control stays out of the link.
+    """
+    kept = {"key": key, "persist_state": "session"}
+    broken = key in st.session_state.get(BROKEN, ())
+    return kept if broken else {**kept, "bind": "query-params"}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 from show import escaped, figure
-from state import BOUND, Asked
+from state import Asked, bound
 from uploads import read_case
 
 from specsim.catalog.case import case_files, load_case, shipped_cases
@@ -157,8 +157,9 @@ def _facets(cases: Sequence[Checked]) -> dict[str, list[str]]:
         for name in FACETS:
             known = sorted({value for c in cases if (value := c.facet(name)) not in ("", "?")})
             chosen[name] = st.multiselect(
-                _PROMPTS[name], known, key=f"accuracy_{name.lower()}", placeholder="all",
-                width=220 if name in ("model", "source") else 150, **BOUND,
+                _PROMPTS[name], known, placeholder="all",
+                width=220 if name in ("model", "source") else 150,
+                **bound(f"accuracy_{name.lower()}"),
             )  # fmt: skip
     return chosen
 
@@ -213,7 +214,7 @@ def _one_case(cases: Sequence[Checked]) -> None:
     with left:
         longest = max(named, key=lambda n: len(point_rows([named[n]])))
         start = list(named).index(longest)
-        name = st.selectbox("Case", list(named), index=start, key="accuracy_case", **BOUND)
+        name = st.selectbox("Case", list(named), index=start, **bound("accuracy_case"))
     c = named[name or longest]
     curves = ladders(c.check)
     with right:

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 import streamlit as st
 from show import beside, escaped, figure
-from state import BOUND, Asked, calibration
+from state import Asked, bound, calibration
 
 from specsim.analysis.maps import Maps, PromptMaps, prompt_maps, speedup_maps
 from specsim.analysis.roofline import Regimes, Roofline, regimes, roofline
@@ -73,7 +73,7 @@ def _maps(asked: Asked, maps: Maps, *, alone: bool) -> None:
     picked = _picked(asked)
     kind = cast(Literal["rate", "length"], st.segmented_control(
         "Acceptance as", list(_ACCEPTANCES), default="rate", required=True,
-        key=asked.side.key("map_acceptance"), format_func=_ACCEPTANCES.__getitem__, **BOUND,
+        format_func=_ACCEPTANCES.__getitem__, **bound(asked.side.key("map_acceptance")),
     ))  # fmt: skip
     left, right = st.columns(2, gap="medium") if alone else (st.container(), st.container())
     with left:
@@ -160,8 +160,8 @@ def _more(asked: Asked) -> None:
     # One chart at a time: those that nobody looks at cost as much.
     chosen = st.segmented_control(
         "More", list(names), default=next(iter(names)), required=True,
-        key=asked.side.key("map_more"), format_func=_MORE.__getitem__,
-        label_visibility="collapsed", **BOUND,
+        format_func=_MORE.__getitem__,
+        label_visibility="collapsed", **bound(asked.side.key("map_more")),
     )  # fmt: skip
     {"prompt": _prompts, "roofline": _roofline, "regimes": _regimes}[chosen](asked)
 
@@ -173,8 +173,8 @@ def _prompts(asked: Asked) -> None:
     st.subheader("Load and prompt length", anchor=False)
     counted = st.segmented_control(
         "Speedup of", list(_PROMPTS), default="whole", required=True,
-        key=asked.side.key("map_prompts"), format_func=_PROMPTS.__getitem__,
-        label_visibility="collapsed", **BOUND,
+        format_func=_PROMPTS.__getitem__,
+        label_visibility="collapsed", **bound(asked.side.key("map_prompts")),
     )  # fmt: skip
     decoding = counted == "decoding"
     shown = found.decoding if decoding else found.whole

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import streamlit as st
 from show import beside, escaped, figure
-from state import BOUND, Asked, calibration
+from state import Asked, bound, calibration
 
 from specsim.analysis.drafters import DrafterResult, OffArms, Standing, compare_drafters, standing
 from specsim.analysis.predict import kv_result
@@ -94,15 +94,16 @@ def _controls(asked: Asked, scenario: Scenario) -> dict[str, Any]:
     """Draw the choices of this page and return them as `ways` takes them."""
     key = asked.side.key
     with st.container(horizontal=True, gap="medium"):
-        tp = st.selectbox("Drafter TP", list(_TP), key=key("drafters_tp"), width=150,
+        tp = st.selectbox("Drafter TP", list(_TP), width=150,
                           help="Of every drafter: one GPU holds it whole, or all share it.",
-                          **BOUND)  # fmt: skip
-        dtype = st.selectbox("Drafter weights", _DTYPES, key=key("drafters_dtype"), width=160,
-                             help="Quantisation of every drafter.", **BOUND)  # fmt: skip
+                          **bound(key("drafters_tp")))  # fmt: skip
+        dtype = st.selectbox("Drafter weights", _DTYPES, width=160,
+                             help="Quantisation of every drafter.",
+                             **bound(key("drafters_dtype")))  # fmt: skip
         text = st.selectbox("Measured on text like", [_AS_TRAFFIC, *TEXTS],
-                            key=key("drafters_text"), width=190,
+                            width=190,
                             help="Which of the bundled measurements of a drafter is used.",
-                            **BOUND)  # fmt: skip
+                            **bound(key("drafters_text")))  # fmt: skip
     degree = _TP[tp]
     return {
         "num_speculative_tokens": scenario.speculation.num_speculative_tokens
@@ -119,7 +120,7 @@ def _controls(asked: Asked, scenario: Scenario) -> dict[str, Any]:
 def _lengths(asked: Asked, scenario: Scenario, options: dict[str, Any]) -> dict[str, float]:
     """Draw the table of acceptance, and return the lengths that were written into it."""
     found = _ways(_any_load(scenario), options)
-    given = _from_link(asked)
+    given, left = _from_link(asked, {way.label for way in found})
     table = [
         {
             "Drafter": way.label,
@@ -150,24 +151,36 @@ def _lengths(asked: Asked, scenario: Scenario, options: dict[str, Any]) -> dict[
     )
     own = {str(row["Drafter"]): float(row["Yours"]) for row in edited if row["Yours"] is not None}
     _into_link(asked, own)
+    if left:
+        st.caption(escaped(
+            f"Not taken from the link: {', '.join(left)} (drafters of this table, 1 or more)."
+        ))  # fmt: skip
     return own
 
 
-def _from_link(asked: Asked) -> dict[str, float]:
-    """Return the lengths that the link had as it was opened: what the table starts from."""
+def _from_link(asked: Asked, known: Collection[str]) -> tuple[dict[str, float], list[str]]:
+    """Return the lengths that the link had as it was opened, what the table starts from.
+
+    Returns
+    -------
+    (lengths, left)
+        By label, and the parts of the link that are none.
+    """
     kept = asked.side.key("drafters_opened")
-    if kept not in st.session_state:
-        found: dict[str, float] = {}
-        for part in st.query_params.get(asked.side.key(_OWN_LENGTHS), "").split(";"):
-            label, _, text = part.rpartition("=")
-            try:
-                length = float(text)
-            except ValueError:
-                continue
-            if 1.0 <= length < math.inf:
-                found[label] = length
-        st.session_state[kept] = found
-    return dict(st.session_state[kept])
+    text = st.session_state.setdefault(kept, st.query_params.get(asked.side.key(_OWN_LENGTHS), ""))
+    found: dict[str, float] = {}
+    left = []
+    for part in filter(None, text.split(";")):
+        label, _, number = part.rpartition("=")
+        try:
+            length = float(number)
+        except ValueError:
+            length = math.nan
+        if label in known and 1.0 <= length < math.inf:
+            found[label] = length
+        else:
+            left.append(part[:40])
+    return found, left[:6]
 
 
 def _into_link(asked: Asked, own: dict[str, float]) -> None:

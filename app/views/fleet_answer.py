@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 from show import escaped, figure
-from state import BOUND, Asked
+from state import Asked, bound
 
 from specsim.export.figures import fleet
 from specsim.export.tables import figure as digits
@@ -92,7 +92,7 @@ def _pictures(asked: Asked, found: Plan) -> None:
         return
     name = st.segmented_control(
         "Picture", list(_PICTURES), default="Cost", required=True, label_visibility="collapsed",
-        key=asked.side.key("capacity_picture"), **BOUND,
+        **bound(asked.side.key("capacity_picture")),
     )  # fmt: skip
     draw, rows = _PICTURES[name]
     key = asked.side.key(f"capacity_{name.split()[0].lower()}")

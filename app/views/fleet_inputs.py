@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 from show import escaped
-from state import BOUND, Asked, devices
+from state import Asked, bound, devices
 
 from specsim.analysis.plan.candidates import listed_price
 from specsim.analysis.plan.fleet import GPUS_PER_SERVER
@@ -83,13 +83,13 @@ def controls(asked: Sequence[Asked]) -> tuple[Setting | None, dict[str, dict[str
 def _number(name: str, label: str, low: float, high: float, start: float | None,
             **more: Any) -> Any:  # fmt: skip
     pattern = None if isinstance(low, int) else "%g"
-    return st.number_input(label, low, high, start, key=f"capacity_{name}", format=pattern,
-                           **BOUND, **more)  # fmt: skip
+    return st.number_input(label, low, high, start, format=pattern,
+                           **bound(f"capacity_{name}"), **more)  # fmt: skip
 
 
 def _traffic() -> tuple[Traffic, int]:
     st.markdown("**Traffic**")
-    words = st.selectbox("Load, given as", list(_LOADS), key="capacity_traffic", **BOUND)
+    words = st.selectbox("Load, given as", list(_LOADS), **bound("capacity_traffic"))
     kind, start, low, high = _LOADS[words]
     data: dict[str, float] = {}
     fields: tuple[tuple[Any, ...], ...] = (
@@ -132,9 +132,9 @@ def _slo() -> Slo:
                 st.session_state[f"capacity_{name}"] = (bounds or {}).get(name, 0.0)
 
     st.selectbox(
-        "Promise like", [*PRESETS, _OWN], index=list(PRESETS).index(_START), key="capacity_slo",
+        "Promise like", [*PRESETS, _OWN], index=list(PRESETS).index(_START),
         on_change=taken, help="guidellm's examples, kept for 99 % of requests; change any bound.",
-        **BOUND,
+        **bound("capacity_slo"),
     )  # fmt: skip
     bounds: dict[tuple[str, str], float] = {}
     for metric in _METRICS:
@@ -182,8 +182,8 @@ def _axes(asked: Asked, *, several: bool) -> dict[str, Any]:
         if not offered[name]:
             continue
         chosen = st.multiselect(
-            said + labels[name], list(offered[name]), key=asked.side.key(f"capacity_{name}"),
-            placeholder=f"beside {own[name]}", **BOUND,
+            said + labels[name], list(offered[name]),
+            placeholder=f"beside {own[name]}", **bound(asked.side.key(f"capacity_{name}")),
         )  # fmt: skip
         if chosen:
             axes[key] = tuple(dict.fromkeys(v for v in (own[name], *chosen) if v is not None))

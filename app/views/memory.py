@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 from show import beside, escaped, figure
-from state import BOUND, Asked, calibration
+from state import Asked, bound, calibration
 
 from specsim.analysis.circle import Cap, MemoryCircle, memory_circle, with_memory
 from specsim.errors import SpecsimError
@@ -69,16 +69,15 @@ def _controls(
     left, right = st.columns(2, gap="large") if alone else (st.container(), st.container())
     with left:
         share = st.select_slider(
-            "gpu_memory_utilization", (_GIVEN, *_SHARES), key=key("memory_share"),
+            "gpu_memory_utilization", (_GIVEN, *_SHARES),
             help="Share of a GPU's memory that the engine may fill. As given: the side bar's, "
-            "else the engine's default.", **BOUND,
+            "else the engine's default.", **bound(key("memory_share")),
         )  # fmt: skip
     with right:
         context = st.select_slider(
             "Context of a request: prompt and answer, tokens", (_GIVEN, *_CONTEXTS),
-            key=key("memory_context"),
             help=f"As given: {given:,.0f}, the side bar's. Prompt and answer keep their "
-            "proportion.", **BOUND,
+            "proportion.", **bound(key("memory_context")),
         )  # fmt: skip
     return (
         None if share == _GIVEN else float(share),
@@ -116,8 +115,8 @@ def _parts(asked: Asked, circle: MemoryCircle) -> None:
     shown = _ONE
     if circle.devices > 1:
         shown = st.segmented_control("Memory of", (_ONE, _ALL), default=_ONE, required=True,
-                                     key=key("memory_of"), label_visibility="collapsed",
-                                     **BOUND)  # fmt: skip
+                                     label_visibility="collapsed",
+                                     **bound(key("memory_of")))  # fmt: skip
     figure(parts(circle, whole_replica=shown == _ALL), part_rows(circle),
            key=key("memory_parts"), alt="memory by part, speculation off and on")  # fmt: skip
 

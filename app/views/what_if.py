@@ -8,7 +8,7 @@ from typing import NamedTuple
 import streamlit as st
 from commands import portable, predict_command
 from show import beside, escaped, figure, predicted
-from state import BOUND, Asked
+from state import Asked, bound
 
 from specsim.catalog.scenario import dump_scenario
 from specsim.catalog.serve_command import format_serve_command
@@ -141,8 +141,8 @@ def _curves(asked: Asked, prediction: Prediction) -> None:
 
     # One chart at a time: those that nobody looks at cost as much.
     title = st.segmented_control(
-        "Curve", list(_CURVES), default="Throughput", required=True, key=key("curve"),
-        label_visibility="collapsed", **BOUND,
+        "Curve", list(_CURVES), default="Throughput", required=True,
+        label_visibility="collapsed", **bound(key("curve")),
     )  # fmt: skip
     metric = _CURVES[title]
     if metric == "speedup" and prediction.crossover is None:
@@ -164,8 +164,8 @@ def _time(asked: Asked, prediction: Prediction) -> None:
     if prediction.crossover is not None:
         names |= {"On, by cause": "on", "On, by phase": "phases"}
     title = st.segmented_control(
-        "Step", list(names), default="Off, by cause", required=True, key=asked.side.key("step"),
-        label_visibility="collapsed", **BOUND,
+        "Step", list(names), default="Off, by cause", required=True,
+        label_visibility="collapsed", **bound(asked.side.key("step")),
     )  # fmt: skip
     arm = names[title]
     rows = [r for r in step_rows(prediction) if r["arm"] == arm]

@@ -222,6 +222,10 @@ def test_the_load_is_among_those_of_more_settings(settings: str, load: float) ->
         ({"gpu": "h200"}, "gpu=h200: h100_sxm is used (it takes gh200, h200_sxm, ...)"),
         ({"k": "99"}, "k=99: 4 is used (it takes 1 to 16)"),
         ({"k": ""}, "k=: 4 is used"),
+        ({"input_tokens": "inf"}, "input_tokens=inf: 512 is used (it takes 1 to 1,000,000)"),
+        ({"output_tokens": "9" * 400}, "256 is used (it takes 1 to 1,000,000)"),
+        ({"temperature": "nan"}, "temperature=nan: 0.7 is used"),
+        ({"loads": ""}, "loads=: in flight is used"),
         ({"load": "abc"}, "load=abc: 32 is used (it takes 1 to 4,096)"),
         ({"load": "99999999999999999999"}, "32 is used"),
         ({"length": "9"}, "length=9: 2.4 is used (it takes 1 to 5)"),
@@ -267,12 +271,8 @@ def test_keys_of_pages_are_known_to_the_link() -> None:
     found = []
     for path in sorted((APP / "views").glob("*.py")):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and any(
-                keyword.arg is None and getattr(keyword.value, "id", "") == "BOUND"
-                for keyword in call.keywords
-            ):
-                key = next(keyword.value for keyword in call.keywords if keyword.arg == "key")
-                texts = [n.value for n in ast.walk(key) if isinstance(n, ast.Constant)]
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "bound":
+                texts = [n.value for n in ast.walk(call.args[0]) if isinstance(n, ast.Constant)]
                 assert texts, f"{path.name}:{call.lineno}: the key cannot be told"
                 found.append(str(texts[0]))
     assert len(found) > 10
@@ -659,7 +659,7 @@ def test_what_is_no_command_is_a_sentence(text: str) -> None:
 
 def test_a_line_of_settings_reads_back() -> None:
     for value in ("full", "0.33", "a; b", "null", "x: y", 1, 2.0, 0.5, True, None, [1.0, 2.5]):
-        line = start._text(value)
+        line = start.text_of(value)
         assert ";" not in line
         assert yaml.safe_load(line) == value
 

@@ -223,9 +223,10 @@ def test_what_is_no_config_is_a_sentence(content: bytes) -> None:
         {"method": "none", "load": "64"},
         {"loads": "per second", "request_rate": "2.5", "draft_tp": "default"},
         {"acceptance": "per position", "positions": "0.8,0.6", "k": "2"},
+        {"engine": "vllm@0.10"},
         {"settings": "engine.max_num_seqs=64;engine.version=0.24.0;workload.arrival=burst"},
     ],
-    ids=["start", "off", "rate", "positions", "settings"],
+    ids=["start", "off", "rate", "positions", "engine", "settings"],
 )
 def test_the_command_says_what_the_page_says(query: dict[str, str]) -> None:
     at = opened(**query)
@@ -243,3 +244,12 @@ def test_the_command_says_what_the_page_says(query: dict[str, str]) -> None:
     shown = "–" if point["speedup"] is None else f"{point['speedup']:.2f}×"
     assert metrics(at)[f"Speedup at {value}"] == shown
     assert metrics(at)["$/Mtok off"] == f"${point['baseline']['usd_per_mtok']:.2f}"
+
+
+def test_what_a_page_cannot_take_of_a_link_is_said() -> None:
+    at = opened(curve="Foo", step="", load="64")
+    assert not at.exception
+    at.run()
+    text = at.warning[0].value.replace("\\", "")
+    assert "curve=Foo: Throughput is used" in text
+    assert "step=: Off, by cause is used" in text

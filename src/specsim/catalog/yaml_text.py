@@ -96,6 +96,13 @@ def load_yaml(
         raise InputError(f"{what}: is broken or truncated: {reason[:160]}") from error
 
 
+def load_value(key: str, text: str, *, what: str) -> Any:
+    """Parse the value of a key, as `--set KEY=TEXT` has it; a version is text: 0.10 is not 0.1."""
+    value = load_yaml(text, what=what)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return text.strip() if is_number and key.rpartition(".")[2] in _AS_WRITTEN else value
+
+
 @dataclass
 class _Open:
     """A collection that has begun and not ended."""

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from specsim.catalog.scenario import ACCEPTANCE_FORMS, LOADS
-from specsim.catalog.yaml_text import load_yaml
+from specsim.catalog.yaml_text import load_value
 from specsim.cli.options import OPTIONS, UNDER_LOAD, keys_given
 from specsim.cli.parameters import INPUT, Option
 from specsim.errors import InputError, UsageError, nearest
@@ -174,7 +174,7 @@ def _typed(name: str, text: str, key: str) -> Any:
     # YAML takes an exponent for text; so do names.
     if _EXPONENT.fullmatch(text) and key.rpartition(".")[2] not in _NAMES:
         return float(text)
-    return load_yaml(text, what=f"--vary {name}")
+    return load_value(key, text, what=f"--vary {name}")
 
 
 def _range(name: str, ends: Sequence[str]) -> list[float | int]:

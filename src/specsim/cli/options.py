@@ -20,7 +20,7 @@ import yaml
 
 from specsim.catalog.files import read_mapping
 from specsim.catalog.scenario import load_scenario
-from specsim.catalog.yaml_text import load_yaml
+from specsim.catalog.yaml_text import load_value
 from specsim.cli.output import refuse_overwriting, refuse_replacing, replace_file
 from specsim.cli.parameters import INPUT, NumberList, Option, ScenarioCommand, refuse_scenarios
 from specsim.errors import UsageError
@@ -342,7 +342,7 @@ def _overrides(
         flag = next((o for o in options if o.key == name and o.name in given), None)
         if flag is not None:
             raise UsageError(f"--set {name} together with {flag.opts[0]}: give one of them")
-        values[name] = load_yaml(text, what=f"--set {name}")
+        values[name] = load_value(name, text, what=f"--set {name}")
     return values
 
 
