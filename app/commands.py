@@ -6,6 +6,7 @@ import shlex
 from typing import Any
 
 import streamlit as st
+from show import flat
 from start import text_of
 from state import MODEL_FILE, Asked
 
@@ -26,9 +27,14 @@ def portable(asked: Asked) -> Scenario:
     return scenario.model_copy(update={"target": target})
 
 
-def predict_command(scenario: Scenario) -> str:
+CALIBRATED = ("--calibration", "calibration.yaml")
+"""What a command needs besides while the session has a calibration, which Calibrate downloads."""
+
+
+def predict_command(scenario: Scenario, *, calibrated: bool) -> str:
     """Return the `specsim predict` line of a scenario."""
-    return shlex.join(["specsim", "predict", *deployment_words(scenario)])
+    more = CALIBRATED if calibrated else ()
+    return shlex.join(["specsim", "predict", *deployment_words(scenario), *more])
 
 
 def deployment_words(scenario: Scenario) -> list[str]:
@@ -38,16 +44,6 @@ def deployment_words(scenario: Scenario) -> list[str]:
     method = data.get("speculation", {}).pop("method", "none")
     if method != "none":
         words += ["--spec-method", method]
-    for key, value in _flat(data):
+    for key, value in flat(data):
         words += ["--set", f"{key}={text_of(value)}"]
     return words
-
-
-def _flat(data: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    for key, value in data.items():
-        if isinstance(value, dict):
-            pairs += _flat(value, f"{prefix}{key}.")
-        else:
-            pairs.append((prefix + key, value))
-    return pairs

@@ -28,7 +28,7 @@ MOST_LOAD = 4096
 RANGES: dict[str, tuple[float, float]] = {
     "k": (1, 16), "load": (1, MOST_LOAD), "rate": (0.0, 1.0), "draft_rate": (0.0, 1.0),
     "input_tokens": (1, 1_000_000), "output_tokens": (1, 1_000_000), "temperature": (0.0, 2.0),
-    "request_rate": (0.01, 1e5),
+    "request_rate": (1e-6, 1e9),
 }  # fmt: skip
 """Least and most of each number; whole ones are counts."""
 LOADS: tuple[int, ...] = tuple(

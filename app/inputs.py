@@ -16,8 +16,10 @@ from state import (
     DEFAULTS,
     FORMS,
     MODEL_FILE,
+    OF_TRAFFIC,
     PER_SECOND,
     PRESETS,
+    TRAFFIC,
     A,
     Asked,
     B,
@@ -28,6 +30,7 @@ from state import (
     drafters_of,
     load_of,
     scenario_data,
+    settings_of,
     uploaded_path,
 )
 from uploads import drop_model, one_line, uploaded_model
@@ -96,16 +99,14 @@ def _with_load(side: Side, settings: dict[str, Any], load: float) -> tuple[Scena
 
 def _settings(side: Side) -> dict[str, Any]:
     found = {}
-    for line in str(side.get("settings")).replace(";", "\n").splitlines():
-        if line.strip():
-            name, equals, text = line.partition("=")
-            if not equals:
-                raise SpecsimError(
-                    f"more settings: {line.strip()!r}: expected KEY=VALUE, such as "
-                    "engine.max_num_seqs=256"
-                )
-            name = name.strip()
-            found[name] = load_value(name, text.strip(), what=f"more settings: {name}")
+    for line in settings_of(side):
+        name, equals, text = line.partition("=")
+        if not equals:
+            raise SpecsimError(
+                f"more settings: {line!r}: expected KEY=VALUE, such as engine.max_num_seqs=256"
+            )
+        name = name.strip()
+        found[name] = load_value(name, text.strip(), what=f"more settings: {name}")
     return found
 
 
@@ -147,8 +148,18 @@ def _number(side: Side, name: str, label: str, **more: Any) -> None:
 
 def _presets(side: Side) -> None:
     def taken(kind: str) -> None:
-        chosen = st.session_state[side.key(kind[:-1])]
-        side.put(PRESETS[kind].get(chosen, {}))
+        chosen = PRESETS[kind].get(st.session_state[side.key(kind[:-1])])
+        if chosen is None:
+            return
+        traffic = kind == "workloads"
+        # A preset is the whole of its part: nothing of what stood there before stays behind.
+        rest = [line for line in settings_of(side) if line.startswith(TRAFFIC) != traffic]
+        reset = {name: DEFAULTS[name] for name in OF_TRAFFIC if traffic} or {
+            name: value for name, value in DEFAULTS.items()
+            if name not in (*OF_TRAFFIC, "settings", *(kind[:-1] for kind in PRESETS))
+        }  # fmt: skip
+        side.put({**reset, **chosen, "settings": "\n".join(rest)})
+        st.session_state.pop(side.key("said"), None)
 
     for kind, label in (("deployments", "Start from"), ("workloads", "Traffic like")):
         _choose(side, kind[:-1], label, on_change=taken, args=(kind,),
@@ -159,11 +170,11 @@ def _presets(side: Side) -> None:
 def _own_start(side: Side) -> None:
     """Take a serving command or a scenario file in place of a preset."""
     with st.popover("Or a command, or a scenario file", width="stretch") as box:
-        text = st.text_area(
+        st.text_area(
             "A serving command", key=side.key("pasted"), height=140,
             placeholder="vllm serve MODEL --tensor-parallel-size 4 ...",
         )  # fmt: skip
-        st.button("Use it", key=side.key("use"), on_click=_take_command, args=(side, text))
+        st.button("Use it", key=side.key("use"), on_click=_take_command, args=(side,))
         st.file_uploader(
             "Or a scenario.yaml", type=["yaml", "yml", "json"], key=side.key("scenario_upload"),
             on_change=_take_file, args=(side,), max_upload_size=_FILE_MB,
@@ -173,11 +184,13 @@ def _own_start(side: Side) -> None:
     if said:
         taken, text = said
         box.caption(escaped(text) if taken else f":red[{escaped(text)}]")
-        (st.caption if taken else st.error)(escaped(text))
+        (st.info if taken else st.error)(escaped(text))
 
 
-def _take_command(side: Side, text: str) -> None:
+def _take_command(side: Side) -> None:
     """Fill the widgets from a pasted command."""
+    # Of the session: what a quick click sends along with the text is not drawn yet.
+    text = str(st.session_state[side.key("pasted")])
     try:
         found, said = from_command(text, side)
     except SpecsimError as problem:
@@ -295,23 +308,44 @@ def _acceptance(side: Side, form: str) -> None:
 
 
 def _length(side: Side) -> None:
-    """Draw the acceptance length: up to k + 1, and the length that stands.
-
-    Stops, since a slider whose range moves with k would be another one each time and lose its link.
-    """
-    key, (least, most) = side.key("length"), bounds("length", k=int(side.get("k"))) or (1.0, 1.0)
-    stands = st.session_state.get(key, st.query_params.get(key))
+    """Draw the acceptance length: up to k + 1."""
+    least, most = bounds("length", k=int(side.get("k"))) or (1.0, 1.0)
     start = min(float(DEFAULTS["length"]), most)
-    try:
-        length = float(start if stands is None else stands)
-    except ValueError:
-        length = start
-    if length > most and key in st.session_state:  # k was made less
-        st.session_state[key] = length = most
-    stops = {round(least + i * _LENGTH_STEP, 2) for i in range(int((most - least) / _LENGTH_STEP))}
-    stops |= {most, start} | ({length} if least <= length <= most else set())
-    st.select_slider("Tokens per step", sorted(stops), start, format_func="{:g}".format,
-                     help=describe("speculation.acceptance.length"), **bound(key))  # fmt: skip
+    count_of_stops = int((most - least) / _LENGTH_STEP)
+    stops = [round(least + i * _LENGTH_STEP, 2) for i in range(count_of_stops)]
+    _stops(side, "length", "Tokens per step", [*stops, start, most], start,
+           help=describe("speculation.acceptance.length"))  # fmt: skip
+
+
+def _stops(
+    side: Side, name: str, label: str, stops: Sequence[float], start: float, **more: Any
+) -> None:
+    """Draw a slider of stops, and of the number that stands, wherever it comes from.
+
+    Stops, since a slider whose range moves with another control would be another one each time and
+    lose its part of the link. A link is compared with the labels: its number is written its way.
+    """
+    key, kind = side.key(name), type(start)
+    written = str(st.query_params.get(key, ""))
+    offered = set(stops)
+    for text in (written, st.session_state.get(key)):
+        try:
+            number = float(text)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            continue
+        if min(stops) <= number <= max(stops) and kind(number) == number:
+            offered.add(kind(number))
+    stands = st.session_state.get(key)
+    if isinstance(stands, int | float) and stands > max(stops):  # k was made less
+        st.session_state[key] = max(stops)
+
+    def shown(number: float) -> str:
+        try:
+            return written if float(written) == number else f"{number:g}"
+        except ValueError:
+            return f"{number:g}"
+
+    st.select_slider(label, sorted(offered), start, format_func=shown, **bound(key), **more)
 
 
 def _workload(side: Side) -> None:
@@ -329,13 +363,8 @@ def _workload(side: Side) -> None:
 
 
 def _load(side: Side) -> None:
-    """Draw the load: stops by ratio, and the load that stands, wherever it comes from."""
-    key = side.key("load")
-    stands = str(st.session_state.get(key, st.query_params.get(key)))
-    more = {int(stands)} if stands.isdecimal() and len(stands) < 5 else set()
-    stops = {*LOADS, *(load for load in more if LOADS[0] <= load <= LOADS[-1])}
-    st.select_slider("Your load: requests in flight", sorted(stops), DEFAULTS["load"],
-                     **bound(key))  # fmt: skip
+    """Draw the load: stops by ratio."""
+    _stops(side, "load", "Your load: requests in flight", LOADS, DEFAULTS["load"])
 
 
 def _more(side: Side) -> None:

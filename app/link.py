@@ -42,7 +42,8 @@ def _breaks(text: str) -> bool:
 def report(place: Any) -> None:
     """Say what the link asks that no control took, until it is read or the control is moved.
 
-    A control of a page is known once its page was drawn: what it left is said on the next run.
+    A control of a page is known once its page was drawn: what it left is said on the next run
+    (`unsaid`).
     """
     first = _NOTES not in st.session_state
     notes: list[tuple[str, Any, str]] = st.session_state.setdefault(_NOTES, [])
@@ -60,6 +61,12 @@ def report(place: Any) -> None:
         for key, used, text in notes
         if key not in st.session_state or st.session_state[key] == used
     ])  # fmt: skip
+
+
+def unsaid() -> bool:
+    """Whether the page that was drawn left something of the link of which nothing is said yet."""
+    opened = st.session_state.get(_OPENED, {})
+    return any(_of_page(key) and key in st.session_state for key in opened)
 
 
 def _show(place: Any, notes: list[str]) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 sys.path[:0] = [p for p in [str(Path(__file__).parent)] if p not in sys.path]
 
-import streamlit as st  # noqa: E402 - the folder of the app is looked up first
+import link  # noqa: E402 - the folder of the app is looked up first
+import streamlit as st  # noqa: E402
 from inputs import sidebar  # noqa: E402
 from state import Asked, calibration  # noqa: E402
 
@@ -29,7 +30,8 @@ _SIDEBAR_PX = 340
 
 
 def draw(name: str, asked: list[Asked]) -> None:
-    """Draw a page."""
+    """Draw a page, under its name: a narrow screen folds the others away."""
+    st.markdown(f"##### {PAGES[name]}")
     importlib.import_module(f"views.{name}").page(asked)
 
 
@@ -52,6 +54,8 @@ def main() -> None:
         if (Path(__file__).parent / "views" / f"{name}.py").is_file()
     ]
     st.navigation(pages, position="top").run()
+    if link.unsaid():
+        st.rerun()
 
 
 main()

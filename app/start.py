@@ -38,6 +38,8 @@ _FORMS_OF_FILES = {
     "length": "length", "rate": "rate", "draft_acceptance_rate": "draft_rate",
     "per_position": "positions", "profile": "profile",
 }  # fmt: skip
+MOST_LETTERS = 50_000
+"""Of a pasted command: a long one with everything in it has two thousand."""
 _WORD = re.compile(r"[\w./-]+")
 _K, _ACCEPTANCE = "speculation.num_speculative_tokens", "speculation.acceptance"
 
@@ -52,6 +54,11 @@ def from_command(text: str, side: Side) -> tuple[dict[str, Any], str]:
     SpecsimError
         There is no command, or none that is understood.
     """
+    if len(text) > MOST_LETTERS:
+        raise InputError(
+            f"the command has {len(text):,} letters, which no command has; paste at most "
+            f"{MOST_LETTERS:,}"
+        )
     command = parse_serve_command(text)
     said = {name: side.get(name) for name in DEFAULTS}
     stated: Mapping[str, Any] = command.scenario
@@ -67,12 +74,19 @@ def from_command(text: str, side: Side) -> tuple[dict[str, Any], str]:
         "engine": stated.get("engine", {}),
         "speculation": speculation,
     }
-    heard = "Taken from the command."
+    controls = controls_of(load_scenario(data), said)
+    heard = "Taken from the command." + _elsewhere(controls)
+    if speculation.get("acceptance"):
+        ((form, value),) = speculation["acceptance"].items()
+        heard += (
+            f" Acceptance ({form.replace('_', ' ')} {text_of(value)}) and traffic are not in a "
+            "command: they stand as they were before. Give your own: acceptance decides the answer."
+        )
     if command.ignored:
         heard += f" Without effect: {', '.join(command.ignored)}."
     if command.warnings:
         heard += f" To know: {'; '.join(command.warnings)}."
-    return controls_of(load_scenario(data), said), heard
+    return controls, heard
 
 
 def _kept(now: Mapping[str, Any], said: Mapping[str, Any], k: int) -> dict[str, Any]:
@@ -99,8 +113,13 @@ def from_file(upload: Upload, side: Side) -> tuple[dict[str, Any], str]:
     """
     name = one_line(upload.name)
     found = controls_of(read_scenario(upload, name), {name: side.get(name) for name in DEFAULTS})
-    rest = " What no control holds is in More settings." if found.get("settings") else ""
-    return found, f"Taken from {name}.{rest}"
+    return found, f"Taken from {name}.{_elsewhere(found)}"
+
+
+def _elsewhere(controls: Mapping[str, Any]) -> str:
+    """Say which keys no control holds."""
+    keys = [line.partition("=")[0] for line in str(controls.get("settings", "")).splitlines()]
+    return f" In More settings: {', '.join(keys)}." if keys else ""
 
 
 def read_scenario(upload: Upload, name: str) -> Scenario:

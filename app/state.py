@@ -57,6 +57,9 @@ FORMS = {
     COUNTED: "counted",
 }
 """Ways of giving acceptance, as a link has them, and the widget of each."""
+OF_TRAFFIC = ("input_tokens", "output_tokens", "temperature", "loads", "load", "request_rate")
+TRAFFIC = ("workload.", "load.")
+"""Controls, and how keys of More settings begin, that are of the traffic and not the deployment."""
 PER_SECOND = "per second"
 """How loads are counted in an open loop."""
 
@@ -145,6 +148,12 @@ def counting() -> Calibration | None:
     """Return the session's calibration if its runs counted acceptance."""
     found = calibration()
     return found if found is not None and found.acceptance else None
+
+
+def settings_of(side: Side) -> list[str]:
+    """Return the lines of More settings."""
+    lines = str(side.get("settings")).replace(";", "\n").splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 def check_counted(scenario: Scenario) -> None:

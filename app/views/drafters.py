@@ -85,6 +85,8 @@ def _side(asked: Asked) -> None:
             results, refused = compare_drafters(
                 found, load=asked.load, stand=lambda way: _standing(_any_load(way), laid)
             )
+            # What accepts as somebody guessed stands below what somebody counted.
+            results = tuple(sorted(results, key=lambda r: r.way.basis == "carried"))
             _shown(asked, found, results, refused)
     except SpecsimError as problem:
         results_here.error(escaped(str(problem)))
@@ -208,7 +210,11 @@ def _shown(
         with right:
             figure(trade(results), table, key=key("drafters_trade"),
                    alt="speedup of each way of drafting against its KV cache")  # fmt: skip
-        st.caption("Bars: 80 % interval. Off, the base, is 1.")
+        carried = any(r.way.basis == "carried" for r in results)
+        st.caption(
+            "Bars: 80 % interval. Off, the base, is 1."
+            + (" \\*: accepts as yours does, for want of a measurement." if carried else "")
+        )
         _table(asked, table)
         _acceptance(results)
     else:
@@ -259,7 +265,7 @@ def _table(asked: Asked, table: Sequence[dict[str, Any]]) -> None:
         key=asked.side.key("drafters_table"),
         column_order=(
             "drafter", "speedup", "speedup_at_1", "usd_per_mtok", "crossover",
-            "acceptance_length", "break_even_length", "kv_lost_percent", "best_k",
+            "basis", "acceptance_length", "break_even_length", "kv_lost_percent", "best_k",
         ),
         column_config={
             "drafter": st.column_config.TextColumn("Drafter", pinned=True),
@@ -267,6 +273,7 @@ def _table(asked: Asked, table: Sequence[dict[str, Any]]) -> None:
             "speedup_at_1": number("at 1", format="%.2f×"),
             "usd_per_mtok": number("$/Mtok", format="$%.2f"),
             "crossover": st.column_config.TextColumn("Turns at"),
+            "basis": st.column_config.TextColumn("Acceptance"),
             "acceptance_length": number("Tokens per step", format="%.2f"),
             "break_even_length": number("to break even", format="%.2f"),
             "best_k": number("Best k", format="%d", help="0: off serves this load fastest"),
@@ -277,17 +284,25 @@ def _table(asked: Asked, table: Sequence[dict[str, Any]]) -> None:
 
 def _acceptance(results: Sequence[DrafterResult]) -> None:
     """Say whose acceptance each is, and what to know of it."""
+    of: dict[str, list[str]] = {}
+    for r in results:
+        for text in r.warnings:
+            of.setdefault(text, []).append(r.way.label)
     for r in results:
         word = _WORDS.get(r.way.basis, r.way.basis)
         badge = f":{_BADGES[r.way.basis]}-badge[{word}]"
+        # What is to be known of few is said beside them, what holds for many below.
+        own = [f"{text[0].upper()}{text[1:]}." for text in r.warnings if len(of[text]) == 1]
+        said = " ".join([f"{r.way.source}.", *own])
         st.markdown(f"{badge} **{escaped(r.way.label)}**: {r.acceptance.acceptance_length:.2f} "
-                    f"tokens per step, {escaped(r.way.source)}")  # fmt: skip
-    notes = list(dict.fromkeys(
-        f"{r.way.label}: {text}" for r in results for text in r.warnings
-    ))  # fmt: skip
-    if notes:
-        with st.expander(f"To know before trusting this ({len(notes)})"):
-            st.markdown("\n".join(f"- {escaped(text)}" for text in notes))
+                    f"tokens per step, {escaped(said)}")  # fmt: skip
+    shared = [
+        f"{'all' if len(labels) == len(results) else ', '.join(labels)}: {text}"
+        for text, labels in of.items() if len(labels) > 1
+    ]  # fmt: skip
+    if shared:
+        with st.expander(f"To know before trusting this ({len(shared)})"):
+            st.markdown("\n".join(f"- {escaped(text)}" for text in shared))
 
 
 def _refused(found: Sequence[Way], refused: Sequence[Way]) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import streamlit as st
 from commands import portable, predict_command
 from show import beside, escaped, figure, predicted
-from state import Asked, bound
+from state import Asked, bound, calibration
 
 from specsim.catalog.scenario import dump_scenario
 from specsim.catalog.serve_command import format_serve_command
@@ -68,9 +68,35 @@ def _verdict(asked: Asked, prediction: Prediction) -> None:
             for metric in _metrics(asked, prediction, point):
                 st.metric(metric.label, metric.value, metric.under or None, help=metric.help,
                           delta_color="off", delta_arrow="off", width="content")  # fmt: skip
+        st.caption(escaped(_besides(prediction, asked.load)))
     if prediction.warnings:
         with st.expander(f"To know before trusting this ({len(prediction.warnings)})"):
             st.markdown("\n".join(f"- {escaped(text)}" for text in prediction.warnings))
+
+
+def _besides(prediction: Prediction, load: float) -> str:
+    """Say what it would take to break even, the best k, and what the dollars rest on."""
+    said = []
+    even = next((row for row in prediction.break_even if row.load == load), None)
+    if even is not None and even.acceptance_length is None:
+        said.append("Even full acceptance would not pay at this load.")
+    elif even is not None:
+        said.append(
+            f"Breaks even at {even.acceptance_length:.2f} tokens per step "
+            f"({even.draft_acceptance_rate:.0%} of the drafts accepted)."
+        )
+    best = next((row for row in prediction.best_k if row.load == load), None)
+    if best is not None:
+        said.append(
+            f"Best here: k = {best.k}, {best.speedup:.2f}×." if best.k else "Best here: off."
+        )
+    price = prediction.provenance["price"]
+    if price is not None:
+        said.append(
+            f"Dollars: ${price['usd_per_gpu_hour']:.2f} per GPU and hour ({price['as_of']}), all "
+            "charged to output tokens."
+        )
+    return " ".join(said)
 
 
 class _Metric(NamedTuple):
@@ -195,7 +221,10 @@ def _commands(asked: Asked, prediction: Prediction) -> None:
                 wrap_lines=True)  # fmt: skip
     except SpecsimError as problem:
         st.caption(escaped(str(problem)))
-    st.code(predict_command(scenario), language="bash", wrap_lines=True)
+    calibrated = calibration() is not None
+    st.code(predict_command(scenario, calibrated=calibrated), language="bash", wrap_lines=True)
+    if calibrated:
+        st.caption("The page Calibrate has this calibration as a file: download it beside.")
     st.code("specsim measure plan scenario.yaml --out sweep/", language="bash")
     st.caption("Measure it: this writes the two-server sweep that verifies these numbers.")
     st.download_button("scenario.yaml", dump_scenario(scenario), "scenario.yaml",

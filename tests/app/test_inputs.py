@@ -707,3 +707,63 @@ def test_controls_stay_the_same_ones_whatever_is_chosen() -> None:
             key: before[key] for key in before if key in now
         }
     assert {"length", "k", "load", "draft_tp"} <= {*now}
+
+
+# What a preset leaves, and what a command keeps
+
+
+def test_presets_leave_nothing_of_what_stood_before() -> None:
+    settings = "engine.max_num_seqs=64; load.concurrency=[1, 2]; target.kv_dtype=fp8"
+    at = opened(settings=settings, engine="vllm@0.10", dtype="fp8", input_tokens="99", k="7")
+    at.selectbox(key="deployment").set_value("Llama-3.1-8B · L40S · n-gram").run()
+    assert at.text_area(key="settings").value == "load.concurrency=[1, 2]"
+    assert at.selectbox(key="engine").value == "newest"
+    assert at.number_input(key="input_tokens").value == 99
+    at.selectbox(key="workload").set_value("RAG").run()
+    assert at.text_area(key="settings").value == ""
+    found = scenario(at)
+    assert (found.target.model, found.target.weight_dtype) == ("llama-3.1-8b", None)
+    assert (found.workload.input_tokens, found.engine.version) == (4000, None)
+    assert found.speculation.num_speculative_tokens == 3
+
+
+def test_a_command_is_used_by_a_click_that_comes_with_it() -> None:
+    at = opened()
+    at.text_area(key="pasted").set_value("vllm serve Qwen/Qwen3-32B -tp 2")
+    at.button(key="use").click().run()  # what was typed arrives in the same run
+    assert scenario(at).target.model == "Qwen/Qwen3-32B"
+
+
+def test_a_command_says_what_it_does_not_state() -> None:
+    config = '{"method": "ngram", "num_speculative_tokens": 20}'
+    at = pasted(f"vllm serve Qwen/Qwen3-32B --speculative-config '{config}'")
+    text = at.info[0].value.replace("\\", "")
+    assert "In More settings: speculation.num_speculative_tokens" in text
+    assert "Acceptance (length 2.4) and traffic are not in a command" in text
+    assert "acceptance decides the answer" in text
+
+
+def test_a_command_of_megabytes_is_a_sentence() -> None:
+    at = pasted("vllm serve " + "a" * 5_000_000)
+    assert "5,000,011 letters" in at.error[0].value.replace("\\", "")
+    assert len(at.error[0].value) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "load"),
+    [("{request_rate: [0.001]}", 0.001), ("{request_rate: [200000]}", 200000.0)],
+)
+def test_a_file_is_asked_about_at_its_own_load(text: str, load: float) -> None:
+    at = uploaded(
+        f"{{target: {{model: llama-3.1-8b}}, hardware: {{accelerator: h100_sxm}}, load: {text}}}"
+    )
+    assert at.session_state["asked"][0].load == load
+
+
+def test_numbers_of_a_link_may_be_written_otherwise() -> None:
+    at = opened(length="3.00", load="64.0")
+    assert not at.warning
+    assert at.session_state["asked"][0].load == 64.0
+    given = scenario(at).speculation.acceptance
+    assert given is not None
+    assert given.length == 3.0

@@ -253,3 +253,33 @@ def test_what_a_page_cannot_take_of_a_link_is_said() -> None:
     text = at.warning[0].value.replace("\\", "")
     assert "curve=Foo: Throughput is used" in text
     assert "step=: Off, by cause is used" in text
+
+
+def test_what_it_is_of_and_what_stands_behind_it_is_said() -> None:
+    at = opened(load="64")
+    captions = [c.value.replace("\\", "") for c in at.caption]
+    assert (
+        "llama-3.1-70b · 4 × h100_sxm · eagle, k = 4 · 512 tokens in, 256 out · 64 in flight"
+        in captions
+    )
+    expected = prediction(**{"load.concurrency": [64]})
+    even, best = expected.break_even[0], expected.best_k[0]
+    price = expected.provenance["price"]["usd_per_gpu_hour"]
+    assert any(
+        f"Breaks even at {even.acceptance_length:.2f} tokens per step" in text
+        and f"Best here: k = {best.k}, {best.speedup:.2f}×." in text
+        and f"${price:.2f} per GPU and hour" in text
+        for text in captions
+    )
+
+
+def test_the_second_of_two_says_in_what_it_differs() -> None:
+    at = opened(compare="true", b_k="2", b_gpu="h200_sxm", b_load="64")
+    captions = [c.value.replace("\\", "") for c in at.caption]
+    assert (
+        "Differs from A: hardware.accelerator h200_sxm, "
+        "speculation.num_speculative_tokens 2, load 64" in captions
+    )
+    assert any(
+        text.startswith("**Scenario B** · llama-3.1-70b · 4 × h200_sxm") for text in captions
+    )

@@ -123,17 +123,18 @@ def _loss(worst: Point, is_open: bool) -> str:
     )
 
 
-def _because(point: Point) -> str:
-    """Say what speculation does to a step at this load."""
+def _because(point: Point, at: str = "") -> str:
+    """Say what speculation does to a step at this load, which `at` names where nothing else did."""
     off, on = point.baseline, point.speculative
     if off is None or on is None:
         return ""
     if on.limited_by != "load" and on.batch < off.batch:
         cause = "max_num_seqs" if on.limited_by == "max_num_seqs" else "the KV cache"
-        return f": {cause} lets only {on.batch:.0f} requests run at a time, {off.batch:.0f} without"
+        room = f"only {on.batch:.0f} requests run at a time, {off.batch:.0f} without"
+        return f": {at}{cause} lets {room}"
     longer = on.step_ms / off.step_ms
     yields = f"a step takes {longer:.1f} times as long and yields {on.tokens_per_step:.1f} tokens"
-    return f": {yields}{_cause(on)}"
+    return f": {at}{yields}{_cause(on)}"
 
 
 def _cause(on: SpeculativePoint) -> str:
@@ -185,10 +186,19 @@ def _schedule_reason(served: Sequence[Point], crossover: Crossover, is_open: boo
             return f"it pays above {_about(low)} {unit} ({gain}) and costs below ({loss})"
         where = f"{_about(low)} to {_about(high)} {unit}"
         return f"it pays from {where} ({gain}) and costs outside ({loss})"
+    turn = _first_loss(served, crossover.load, worst)
+    at = "" if turn is worst else f"at {_load(turn):g} "
     return (
         f"it pays below about {_about(crossover.load)} {unit} ({gain}) and costs above ({loss})"
-        f"{_because(worst)}; turn it off or draft fewer tokens there"
+        f"{_because(turn, at)}; turn it off or draft fewer tokens "
+        "there"
     )
+
+
+def _first_loss(served: Sequence[Point], crossover: float, worst: Point) -> Point:
+    """Return the point beyond the crossover that tells why it costs: the first that does."""
+    losing = [p for p in served if _load(p) > crossover and _value(p) < 1.0]
+    return min(losing, key=_load, default=worst)
 
 
 def _limit(crossover: Crossover, is_open: bool) -> str:

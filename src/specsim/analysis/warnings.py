@@ -57,8 +57,8 @@ def _drafter_without_graphs(deployment: Deployment, arm: Arm, workload: Workload
     return [
         f"{engine} {deployment.engine.version} runs a {deployment.method} drafter without CUDA "
         f"graphs: at one request drafting takes {as_is * 1e3:.3g} ms per step, mostly launches, "
-        f"where captured graphs would take {captured * 1e3:.3g} ms; another version may have them "
-        "(--engine)"
+        f"where captured graphs would take {captured * 1e3:.3g} ms; another engine version may "
+        "capture them"
     ]
 
 

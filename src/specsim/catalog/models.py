@@ -126,6 +126,33 @@ def resolve_name(name: str) -> tuple[str | None, WeightDtype | None]:
     return model if model[0] is not None else _lookup(name, "drafters")
 
 
+def repository(name: str) -> str:
+    """Return the Hugging Face repository of a shipped entry, as serving commands need it.
+
+    A name that has an owner already, or that no repository is known of, is returned as it is.
+
+    Examples
+    --------
+    >>> repository("llama-3.1-8b"), repository("eagle3-llama3.1-8b")
+    ('meta-llama/Llama-3.1-8B-Instruct', 'yuhuili/EAGLE3-LLaMA3.1-Instruct-8B')
+    """
+    if "/" in name or _as_path(name) is not None:
+        return name
+    folders: tuple[Folder, ...] = ("models", "drafters")
+    for folder in folders:
+        entry, dtype = _lookup(name, folder)
+        if entry is not None and dtype is None:
+            known = [a for a, of in _names()[folder].items() if of == entry and "/" in a]
+            return min(known, key=lambda a: _unlike(a, name), default=name)
+    return name
+
+
+def _unlike(repo: str, name: str) -> tuple[bool, bool]:
+    """Rank repositories of an entry: those that are called like the name, and answer people."""
+    last = repo.rpartition("/")[2].lower()
+    return not last.startswith(name.lower()), not ("instruct" in last or "chat" in last)
+
+
 def _find(name: str, folder: Folder, search: Sequence[Path], record: type[S]) -> S | None:
     entry_id, dtype = _lookup(name, folder)
     for path, data in _user_entries(folder, search):

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specsim.catalog.models import repository
 from specsim.catalog.serve_sglang import read_sglang_command
 from specsim.catalog.serve_shell import split_commands
 from specsim.catalog.serve_speculative import NEEDS_DRAFTER
@@ -202,7 +203,7 @@ def format_serve_command(scenario: Scenario) -> str:
     """Return the `vllm serve` line of a scenario; `parse_serve_command` reads it back.
 
     Acceptance, workload, load and accelerator have no flag and are left out, and so is a bf16
-    weight dtype.
+    weight dtype. Names of the catalog become the repositories that they stand for.
     """
     if scenario.engine.name != "vllm":
         raise UsageError(
@@ -210,7 +211,7 @@ def format_serve_command(scenario: Scenario) -> str:
             "engine.name to vllm"
         )
     engine, hardware, target = scenario.engine, scenario.hardware, scenario.target
-    words = ["vllm", "serve", target.model]
+    words = ["vllm", "serve", repository(target.model)]
 
     def add(flag: str, value: object) -> None:
         if value is not None:
@@ -251,7 +252,7 @@ def _speculative_config(scenario: Scenario) -> dict[str, Any]:
         config["parallel_drafting"] = True
     config["method"] = method
     if speculation.drafter is not None:
-        config["model"] = speculation.drafter
+        config["model"] = repository(speculation.drafter)
     if speculation.num_speculative_tokens is not None:
         config["num_speculative_tokens"] = speculation.num_speculative_tokens
     if speculation.draft_tensor_parallel_size is not None:

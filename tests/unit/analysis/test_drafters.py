@@ -115,7 +115,9 @@ def test_charts_and_rows_say_the_results() -> None:
     gains = [r["speedup"] for r in table[1:]]
     assert gains == sorted(gains, reverse=True)
     assert len(dots(results)["datasets"]["points"]) == 2 * len(results)
+    # A star where acceptance is carried over from another drafter.
     assert [p["drafter"] for p in trade(results)["datasets"]["points"]] == [
-        r.way.label for r in results
+        r.way.label + (" *" if r.way.basis == "carried" else "") for r in results
     ]
+    assert {r.way.basis for r in results} >= {"carried", "measured"}
     assert rows([])[0]["drafter"] == "off"

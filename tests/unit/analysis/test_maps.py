@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -8,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.analysis.maps import Maps, SpeedupMap, contour, prompt_maps, speedup_maps
+from specsim.analysis.maps import (
+    Maps,
+    SpeedupMap,
+    contour,
+    load_stops,
+    prompt_maps,
+    speedup_maps,
+)
 from specsim.analysis.predict import predict
 from specsim.catalog.scenario import load_scenario
 from specsim.errors import UsageError
@@ -43,7 +51,7 @@ def predicted(**overrides: Any) -> float:
 
 def test_axes(maps: Maps) -> None:
     over = maps.acceptance
-    assert over.speedup.shape == (33, over.loads.size)
+    assert over.speedup.shape == (21, over.loads.size)
     assert (over.loads[0], over.loads[-1]) == (1.0, 512.0)
     assert (over.rows[0], over.rows[-1]) == (0.0, 1.0)
     assert (maps.lengths[0], maps.lengths[-1]) == (1.0, 5.0)
@@ -52,13 +60,73 @@ def test_axes(maps: Maps) -> None:
     assert maps.own.acceptance_length == pytest.approx(2.4)
 
 
-@pytest.mark.parametrize(("i", "j"), [(0, 0), (12, 10), (20, -1), (32, 25)])
+@pytest.mark.parametrize(("i", "j"), [(0, 0), (7, 10), (12, -1), (20, 25)])
 def test_a_cell_is_what_predict_says(maps: Maps, i: int, j: int) -> None:
     load, length = float(maps.acceptance.loads[j]), float(maps.lengths[i])
     expected = predicted(**{
         "load.concurrency": [load], "speculation.acceptance": {"length": length}
     })  # fmt: skip
     assert maps.acceptance.speedup[i, j] == pytest.approx(expected, rel=1e-6)
+
+
+def test_columns_are_the_loads_that_can_be_asked_about(maps: Maps) -> None:
+    assert maps.k is not None
+    expected = list(load_stops(512))
+    assert expected[:19] == [*range(1, 17), 18, 20, 22]
+    assert {50, 64, 72, 100, 144, 500, 512} <= set(expected)
+    for each in (maps.acceptance, maps.k, prompt_maps(scenario()).whole):
+        assert each.loads.tolist() == expected
+
+
+@given(st.integers(1, 10_000))
+def test_stops_of_the_load_rise_by_an_eighth_at_most(most: int) -> None:
+    stops = load_stops(most)
+    assert (stops[0], stops[-1]) == (1, most)
+    assert list(stops) == sorted(set(stops))
+    assert all(b - a <= max(1.0, a / 8.0) for a, b in itertools.pairwise(stops))
+    # A shorter map has the same columns.
+    assert set(stops) - {most} <= set(load_stops(2 * most))
+
+
+@pytest.mark.parametrize(
+    ("load", "overrides"),
+    [
+        (64, {}),
+        (37, {"speculation.acceptance": {"draft_acceptance_rate": 0.37}}),
+        (600, {"speculation.acceptance": {"per_position": [0.7, 0.5, 0.3, 0.1]}}),
+        (5, {"speculation.num_speculative_tokens": 11, "workload.input_tokens": 777.0}),
+        (90, {"speculation": {"method": "ngram", "num_speculative_tokens": 3,
+                              "acceptance": {"length": 1.45}}}),
+        (3, {"speculation.acceptance": {"length": 1.0}}),
+    ],
+)  # fmt: skip
+def test_the_own_point_is_a_cell_of_every_map(load: float, overrides: dict[str, Any]) -> None:
+    asked = scenario(**{**overrides, "load.concurrency": [load]})
+    point = predict(asked).points[0]
+    assert point.baseline is not None
+    assert point.speculative is not None
+    found, prompts = speedup_maps(asked), prompt_maps(asked)
+    own = found.own
+    assert found.k is not None
+    for each, row in (
+        (found.acceptance, own.draft_acceptance_rate),
+        (found.k, float(own.k)),
+        (prompts.whole, own.input_tokens),
+    ):
+        i, j = each.nearest(float(load), row)
+        assert (each.loads[j], each.rows[i]) == (load, pytest.approx(row, abs=1e-12))
+        assert each.speedup[i, j] == pytest.approx(point.speedup, rel=1e-9)
+        assert each.tpot_ms_off[i, j] == pytest.approx(point.baseline.tpot_ms, rel=1e-9)
+        assert each.tpot_ms_on[i, j] == pytest.approx(point.speculative.tpot_ms, rel=1e-9)
+        assert np.all(np.diff(each.rows) > 1e-9)
+        assert np.all(np.diff(each.loads) > 1e-9)
+
+
+def test_an_own_load_between_two_stops_is_a_column_of_its_own() -> None:
+    found = speedup_maps(scenario(load={"request_rate": [5.0]}))
+    assert found.own.load is not None
+    assert found.own.load % 1.0
+    assert found.own.load in found.acceptance.loads
 
 
 def test_more_acceptance_is_faster_at_every_load(maps: Maps) -> None:

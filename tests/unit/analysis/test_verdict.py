@@ -101,6 +101,14 @@ def test_schedule() -> None:
     )
 
 
+def test_the_reason_is_that_of_the_load_where_it_turns() -> None:
+    """Not of the highest, where something else may bind: there the cache is full."""
+    full = replace(ON, limited_by="kv", batch=100.0)
+    worst = replace(point(1024, 0.7), speculative=full)
+    found = verdict([point(1, 2.0), point(128, 0.8), worst], crosses((1.0, 60.0)), (), 0.6)
+    assert "(1.43× slower at 1024): at 128 a step takes 1.2 times as long" in found.reason
+
+
 def test_schedule_the_other_way_round() -> None:
     points = [point(1, 0.8), point(128, 1.5)]
     assert "it pays above 60 concurrent requests (1.50× faster at 128) and costs below" in (

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specsim.catalog.models import canonical_id
 from specsim.catalog.scenario import load_scenario
 from specsim.catalog.serve_command import format_serve_command, parse_serve_command
 from specsim.errors import SpecsimError, UsageError
@@ -523,7 +524,7 @@ def test_sglang_refusals(flags, message):
     [
         {},
         {"speculation": {"method": "eagle3", "num_speculative_tokens": 3,
-                         "drafter": "eagle3-qwen3-8b (AngelSlim)"}},
+                         "drafter": "AngelSlim/Qwen3-8B_eagle3"}},
         {"speculation": {"method": "p_eagle", "num_speculative_tokens": 7, "drafter": "x/p",
                          "drafter_weight_dtype": "fp8"}},
         {"speculation": {"method": "pard", "num_speculative_tokens": 7, "drafter": "x/p"}},
@@ -554,6 +555,19 @@ def test_a_formatted_command_reads_back(parts):
     command = parse_serve_command(line)
     assert command.scenario == stated
     assert command.ignored == command.warnings == []
+
+
+def test_names_of_the_catalog_become_repositories():
+    line = format_serve_command(load_scenario({
+        "target": {"model": "llama-3.1-70b"}, "hardware": {"accelerator": "h100_sxm"},
+        "speculation": {"method": "eagle", "num_speculative_tokens": 4,
+                        "drafter": "eagle-llama3-70b"},
+    }))  # fmt: skip
+    assert line.startswith("vllm serve meta-llama/Llama-3.1-70B-Instruct ")
+    assert '"model": "yuhuili/EAGLE-LLaMA3-Instruct-70B"' in line
+    back = parse_serve_command(line).scenario
+    assert canonical_id(back["target"]["model"]) == "llama-3.1-70b"
+    assert canonical_id(back["speculation"]["drafter"]) == "eagle-llama3-70b"
 
 
 def test_what_cannot_be_written_is_said():

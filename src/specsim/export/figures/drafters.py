@@ -62,8 +62,11 @@ def _row(r: DrafterResult) -> dict[str, Any]:
 def _told(r: DrafterResult) -> dict[str, Any]:
     """Return the record of a way of drafting, and beside it what tooltips tell of off."""
     off = r.point.baseline
-    return {**_row(r), **{f"{name}_off": None if off is None else getattr(off, name)
-                          for name in ("tpot_ms", "usd_per_mtok")}}  # fmt: skip
+    mark = " *" if r.way.basis == "carried" else ""
+    told = {**_row(r), "drafter": r.way.label + mark}
+    for name in ("tpot_ms", "usd_per_mtok"):
+        told[f"{name}_off"] = None if off is None else getattr(off, name)
+    return told
 
 
 def turn(result: DrafterResult) -> str:
