@@ -7,11 +7,9 @@ from typing import Any
 
 import streamlit as st
 from state import (
-    CUSTOM,
     DEFAULTS,
     FORMS,
     PER_SECOND,
-    PRESETS,
     UNSAID,
     Side,
     devices,
@@ -60,8 +58,6 @@ def choices(name: str, *, model: str, method: str) -> Sequence[Any] | None:
         known = profile_ids()
         return [p for p in known if p.startswith(f"{method}/")] or known
     found: dict[str, Sequence[Any]] = {
-        "deployment": [*PRESETS["deployments"], CUSTOM],
-        "workload": [*PRESETS["workloads"], CUSTOM],
         "model": models(),
         "gpu": devices(),
         "tp": TP,

@@ -13,6 +13,7 @@ from show import escaped
 from start import from_command, from_file
 from state import (
     COUNTED,
+    CUSTOM,
     DEFAULTS,
     FORMS,
     MODEL_FILE,
@@ -29,6 +30,7 @@ from state import (
     counting,
     drafters_of,
     load_of,
+    preset_of,
     scenario_data,
     settings_of,
     uploaded_path,
@@ -106,13 +108,15 @@ def _settings(side: Side) -> dict[str, Any]:
                 f"more settings: {line!r}: expected KEY=VALUE, such as engine.max_num_seqs=256"
             )
         name = name.strip()
+        if name in found:
+            raise SpecsimError(f"more settings: {name} is given twice; keep one of them")
         found[name] = load_value(name, text.strip(), what=f"more settings: {name}")
     return found
 
 
 def _side(side: Side) -> None:
     """Draw the widgets of one side."""
-    _presets(side)
+    top = st.container()  # which preset stands there follows from what is below
     with st.expander("Deployment", expanded=True):
         _deployment(side)
     with st.expander("Speculation", expanded=True):
@@ -121,6 +125,8 @@ def _side(side: Side) -> None:
         _workload(side)
     with st.expander("More"):
         _more(side)
+    with top:
+        _presets(side)
 
 
 def _choose(side: Side, name: str, label: str, offered: Sequence[Any] = (), **more: Any) -> Any:
@@ -162,8 +168,10 @@ def _presets(side: Side) -> None:
         st.session_state.pop(side.key("said"), None)
 
     for kind, label in (("deployments", "Start from"), ("workloads", "Traffic like")):
-        _choose(side, kind[:-1], label, on_change=taken, args=(kind,),
-                help="Fills in the widgets below; change any of them afterwards.")  # fmt: skip
+        key = side.key(kind[:-1])
+        st.session_state[key] = preset_of(side, kind)
+        st.selectbox(label, [*PRESETS[kind], CUSTOM], key=key, on_change=taken, args=(kind,),
+                     help="Fills in the widgets below; change any of them afterwards.")  # fmt: skip
     _own_start(side)
 
 

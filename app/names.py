@@ -12,10 +12,12 @@ from pathlib import Path, PurePosixPath
 
 import streamlit as st
 
+from specsim.catalog.models import canonical_id, drafter_ids, model_ids
 from specsim.errors import UsageError
 from specsim.schema.scenario import Scenario
 
 _FILES = (".json", ".yaml", ".yml")
+_LONGEST = 60
 _STARTS = ("/", "\\", ".", "~")
 
 
@@ -51,11 +53,18 @@ def refuse_paths(scenario: Scenario, *, own: str) -> None:
         ("hardware.accelerator", scenario.hardware.accelerator),
         ("speculation.drafter", scenario.speculation.drafter),
     ):
-        if name and name != own and is_path(name):
+        # One answer for what is here and what is not: else whether a file exists could be asked.
+        strange = key != "hardware.accelerator" and not _is_known(str(name))
+        if name and name != own and (is_path(name) or strange):
             raise UsageError(
-                f"{key} {name!r}: is a path, and the files of this server are not read from the "
-                "web; give a name of the catalog or a Hugging Face id, or upload a config.json"
+                f"{key} {name[:_LONGEST]!r}: is not in the catalog, and the files of this server "
+                "are not read from the web; give a name of the catalog or a Hugging Face id that "
+                "it knows, or upload a config.json"
             )
+
+
+def _is_known(name: str) -> bool:
+    return canonical_id(name) is not None or name in (*model_ids(), *drafter_ids())
 
 
 def is_path(name: str) -> bool:

@@ -14,7 +14,6 @@ from typing import Any
 from controls import choices, fits
 from state import (
     COUNTED,
-    CUSTOM,
     DEFAULTS,
     FORMS,
     PER_SECOND,
@@ -161,7 +160,6 @@ def controls_of(scenario: Scenario, now: Mapping[str, Any]) -> dict[str, Any]:
         if name in wanted and fits(name, wanted[name], {**said, name: wanted[name]}):
             said[name] = wanted[name]
     said["settings"] = "\n".join(_rest(scenario, said))
-    said["deployment"] = said["workload"] = CUSTOM
     return {name: value for name, value in said.items() if value != now[name]}
 
 

@@ -39,7 +39,7 @@ UNSAID: dict[str, str] = {
 }  # fmt: skip
 """What widgets show where the scenario leaves the choice to specsim."""
 DEFAULTS: dict[str, Any] = {
-    **UNSAID, "workload": "chat", "deployment": next(iter(PRESETS["deployments"])),
+    **UNSAID,
     "rate": 0.6, "draft_rate": 0.4, "positions": "0.7, 0.5, 0.35, 0.25", "profile": "",
     "settings": "", "loads": "in flight", "request_rate": 5.0,
     **PRESETS["workloads"]["chat"],
@@ -148,6 +148,14 @@ def counting() -> Calibration | None:
     """Return the session's calibration if its runs counted acceptance."""
     found = calibration()
     return found if found is not None and found.acceptance else None
+
+
+def preset_of(side: Side, kind: str) -> str:
+    """Return the preset that a side's controls make, for what it sets; `own` where none does."""
+    for name, values in PRESETS[kind].items():
+        if all(side.get(control) == value for control, value in values.items()):
+            return str(name)
+    return CUSTOM
 
 
 def settings_of(side: Side) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 from show import beside, escaped, figure
-from state import Asked, bound, calibration
+from state import Asked, bound, calibration, preset_of
 
 from specsim.analysis.drafters import DrafterResult, OffArms, Standing, compare_drafters, standing
 from specsim.analysis.predict import kv_result
@@ -27,7 +27,8 @@ _DTYPES = (_OWN, "bf16", "fp8", "int8", "int4", "nvfp4", "mxfp4")
 _AS_TRAFFIC = "as my traffic"
 _BADGES = {"measured": "green", "yours": "blue", "edited": "violet", "carried": "orange"}
 _WORDS = {"carried": "yours, carried over"}
-_OWN_LENGTHS = "drafters_lengths"
+_OWN_LENGTHS, _WRITTEN = "drafters_lengths", "drafters_written"
+"""Lengths of the table: their place in the link, and in the session while other pages are open."""
 _TRAINED: tuple[str, ...] = DrafterKind.__args__  # type: ignore[attr-defined]
 
 
@@ -110,7 +111,7 @@ def _controls(asked: Asked, scenario: Scenario) -> dict[str, Any]:
     return {
         "num_speculative_tokens": scenario.speculation.num_speculative_tokens
         or int(asked.side.get("k")),
-        "text": str(asked.side.get("workload")) if text == _AS_TRAFFIC else text,
+        "text": preset_of(asked.side, "workloads") if text == _AS_TRAFFIC else text,
         "draft_tensor_parallel_size": scenario.hardware.tensor_parallel_size
         if degree == 0
         else degree,
@@ -122,7 +123,11 @@ def _controls(asked: Asked, scenario: Scenario) -> dict[str, Any]:
 def _lengths(asked: Asked, scenario: Scenario, options: dict[str, Any]) -> dict[str, float]:
     """Draw the table of acceptance, and return the lengths that were written into it."""
     found = _ways(_any_load(scenario), options)
-    given, left = _from_link(asked, {way.label for way in found})
+    most = options["num_speculative_tokens"] + 1.0
+    editor = asked.side.key(f"drafters_table_{scenario.target.model}")
+    given, left = _given(
+        asked, {way.label for way in found}, most, fresh=editor not in st.session_state
+    )
     table = [
         {
             "Drafter": way.label,
@@ -135,13 +140,13 @@ def _lengths(asked: Asked, scenario: Scenario, options: dict[str, Any]) -> dict[
     column = st.column_config
     edited = st.data_editor(
         table,
-        key=asked.side.key(f"drafters_table_{scenario.target.model}"),
+        key=editor,
         hide_index=True,
         placeholder="",
         disabled=["Drafter", "Known", "From"],
         column_config={
             "Yours": column.NumberColumn(
-                "Tokens per step, yours", min_value=1.0, step=0.01, format="%.2f",
+                "Tokens per step, yours", min_value=1.0, max_value=most, step=0.01, format="%.2f",
                 help="Mean tokens per target step, bonus token included. Overrides what is known.",
             ),
         },
@@ -155,30 +160,40 @@ def _lengths(asked: Asked, scenario: Scenario, options: dict[str, Any]) -> dict[
     _into_link(asked, own)
     if left:
         st.caption(escaped(
-            f"Not taken from the link: {', '.join(left)} (drafters of this table, 1 or more)."
+            f"Not taken from the link: {', '.join(left)} (drafters of this table, 1 to {most:g})."
         ))  # fmt: skip
     return own
 
 
-def _from_link(asked: Asked, known: Collection[str]) -> tuple[dict[str, float], list[str]]:
-    """Return the lengths that the link had as it was opened, what the table starts from.
+def _given(
+    asked: Asked, known: Collection[str], most: float, *, fresh: bool
+) -> tuple[dict[str, float], list[str]]:
+    """Return the lengths that the table starts from: those of the link.
+
+    Parameters
+    ----------
+    fresh : bool
+        The table is drawn anew; until then what was written into it stands beside its start.
 
     Returns
     -------
     (lengths, left)
         By label, and the parts of the link that are none.
     """
-    kept = asked.side.key("drafters_opened")
-    text = st.session_state.setdefault(kept, st.query_params.get(asked.side.key(_OWN_LENGTHS), ""))
+    kept = asked.side.key("drafters_start")
+    if fresh or kept not in st.session_state:
+        st.session_state[kept] = st.session_state.get(
+            asked.side.key(_WRITTEN), st.query_params.get(asked.side.key(_OWN_LENGTHS), "")
+        )
     found: dict[str, float] = {}
     left = []
-    for part in filter(None, text.split(";")):
+    for part in filter(None, st.session_state[kept].split(";")):
         label, _, number = part.rpartition("=")
         try:
             length = float(number)
         except ValueError:
             length = math.nan
-        if label in known and 1.0 <= length < math.inf:
+        if label in known and 1.0 <= length <= most:
             found[label] = length
         else:
             left.append(part[:40])
@@ -187,6 +202,7 @@ def _from_link(asked: Asked, known: Collection[str]) -> tuple[dict[str, float], 
 
 def _into_link(asked: Asked, own: dict[str, float]) -> None:
     key, text = asked.side.key(_OWN_LENGTHS), ";".join(f"{k}={v:g}" for k, v in own.items())
+    st.session_state[asked.side.key(_WRITTEN)] = text
     if not text:
         st.query_params.pop(key, None)
     elif st.query_params.get(key) != text:

@@ -140,3 +140,20 @@ def test_lengths_of_ones_own_are_in_the_link() -> None:
     assert lengths["eagle3-llama3.1-8b"] == pytest.approx(2.75)
     assert at.query_params["drafters_lengths"] == "eagle3-llama3.1-8b=2.75"
     assert "drafters_lengths" not in opened(**LLAMA_8B).query_params
+
+
+def test_lengths_of_ones_own_outlast_a_visit_of_another_page() -> None:
+    at = AppTest.from_function(_drafters, default_timeout=60)
+    for name, value in LLAMA_8B.items():
+        at.query_params[name] = value
+    # The table itself is forgotten when another page is drawn; what was written into it is not.
+    at.session_state["drafters_written"] = "suffix=3.25"
+    at.run()
+    assert table(at)["suffix"]["acceptance_length"] == pytest.approx(3.25)
+    assert at.query_params["drafters_lengths"] == "suffix=3.25"
+
+
+def test_lengths_beyond_what_a_step_yields_are_left() -> None:
+    at = opened(**LLAMA_8B, drafters_lengths="suffix=9")
+    assert any("suffix\\=9" in c.value or "suffix=9" in c.value for c in at.caption)
+    assert not at.error

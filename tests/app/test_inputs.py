@@ -123,7 +123,7 @@ def test_a_link_holds_every_control(name: str) -> None:
 
 
 def test_no_control_is_left_out_here() -> None:
-    tested_below = {"load", "loads", "request_rate", "deployment", "workload"}
+    tested_below = {"load", "loads", "request_rate"}
     assert {*CONTROLS, *tested_below} == set(state.DEFAULTS)
 
 
@@ -408,8 +408,8 @@ def test_every_key_that_may_be_a_path_is_refused() -> None:
             if "path of" in (inner.description or ""):
                 found.add(f"{part}.{name}")
     assert found == {"target.model", "hardware.accelerator", "speculation.drafter"}
-    data = {"target": {"model": "m"}, "hardware": {"accelerator": "h100"},
-            "speculation": {"method": "draft_model", "drafter": "d"}}  # fmt: skip
+    data = {"target": {"model": "llama-3.1-8b"}, "hardware": {"accelerator": "h100"},
+            "speculation": {"method": "draft_model", "drafter": "llama-3.2-1b"}}  # fmt: skip
     for key in found:
         with pytest.raises(UsageError, match=key):
             names.refuse_paths(load_scenario(data, overrides={key: "/etc/hostname"}), own="")
@@ -767,3 +767,28 @@ def test_numbers_of_a_link_may_be_written_otherwise() -> None:
     given = scenario(at).speculation.acceptance
     assert given is not None
     assert given.length == 3.0
+
+
+def test_an_open_server_does_not_tell_which_files_it_has(
+    open_to_others: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    answers = {name: error(opened(model=name)).replace(name, "NAME") for name in ("here", "away")}
+    assert answers["here"] == answers["away"]
+    assert "is not in the catalog" in answers["here"]
+
+
+def test_a_setting_given_twice_is_refused() -> None:
+    at = opened(settings="engine.max_num_seqs=256;engine.max_num_seqs=2")
+    assert "engine.max_num_seqs is given twice" in error(at)
+
+
+def test_the_preset_that_stands_is_the_one_that_the_controls_make() -> None:
+    at = opened()
+    assert at.selectbox(key="deployment").value.startswith("Llama-3.3-70B")
+    assert at.selectbox(key="workload").value == "chat"
+    at.slider(key="k").set_value(7).run()
+    assert at.selectbox(key="deployment").value == state.CUSTOM
+    reopened = opened(input_tokens="4000", output_tokens="300", temperature="0.0", load="16")
+    assert reopened.selectbox(key="workload").value == "RAG"

@@ -92,7 +92,7 @@ def load_yaml(
     except RecursionError as error:
         raise InputError(f"{what}: is nested too deeply") from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).replace('in "<unicode string>", ', "").split())
         raise InputError(f"{what}: is broken or truncated: {reason[:160]}") from error
 
 

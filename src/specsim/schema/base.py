@@ -78,17 +78,20 @@ def _one_line(error: ValidationError, record: type[BaseModel]) -> str:
     problems = error.errors(include_url=False)
     # A misspelt key is also a missing one: the unknown key explains the rest, so it goes first.
     first = min(problems, key=lambda p: p["type"] != "extra_forbidden")
-    path = ".".join(str(part) for part in first["loc"]) or "the document"
+    path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         close = nearest(str(first["loc"][-1]), _known_keys(record, first["loc"][:-1]))
         hint = f"; nearest known: {', '.join(close)}" if close else ""
         return f"unknown key {path!r}{hint}"
     if first["type"] == "missing":
         return f"missing key {path!r}"
+    message = first["msg"].removeprefix("Value error, ")
+    message = f"{message[0].lower()}{message[1:]}"
+    if not path and isinstance(first["input"], Mapping):
+        return message  # of keys that do not go together, and names them itself
     shown = repr(first["input"])
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{path}: got {shown}; {message[0].lower()}{message[1:]}"
+    return f"{path or 'the document'}: got {shown}; {message}"
 
 
 def _known_keys(record: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
