@@ -108,6 +108,8 @@ def _settings(side: Side) -> dict[str, Any]:
                 f"more settings: {line!r}: expected KEY=VALUE, such as engine.max_num_seqs=256"
             )
         name = name.strip()
+        if not text.strip():
+            raise SpecsimError(f"more settings: {name}: has no value; null leaves it out")
         if name in found:
             raise SpecsimError(f"more settings: {name} is given twice; keep one of them")
         found[name] = load_value(name, text.strip(), what=f"more settings: {name}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import streamlit as st
 from show import beside, escaped, figure
-from state import Asked, bound, calibration, preset_of
+from state import COUNTED, Asked, bound, calibration, preset_of
 
 from specsim.analysis.drafters import DrafterResult, OffArms, Standing, compare_drafters, standing
 from specsim.analysis.predict import kv_result
@@ -27,6 +28,7 @@ _DTYPES = (_OWN, "bf16", "fp8", "int8", "int4", "nvfp4", "mxfp4")
 _AS_TRAFFIC = "as my traffic"
 _BADGES = {"measured": "green", "yours": "blue", "edited": "violet", "carried": "orange"}
 _WORDS = {"carried": "yours, carried over"}
+_MANY = 20
 _OWN_LENGTHS, _WRITTEN = "drafters_lengths", "drafters_written"
 """Lengths of the table: their place in the link, and in the session while other pages are open."""
 _TRAINED: tuple[str, ...] = DrafterKind.__args__  # type: ignore[attr-defined]
@@ -43,7 +45,7 @@ def _off_arms(text: str, fitted: str) -> OffArms:
     return {}
 
 
-@st.cache_resource(show_spinner="Predicting every way of drafting", max_entries=64)
+@st.cache_resource(show_spinner="Predicting every way of drafting", max_entries=512)
 def _standing(text: str, fitted: str) -> Standing:
     scenario = Scenario.model_validate_json(text)
     alone = scenario.model_copy(update={"speculation": Speculation()})
@@ -60,6 +62,24 @@ def _ways(text: str, options: dict[str, Any]) -> tuple[Way, ...]:
     # One sentence where the target alone does not fit, instead of the same for every drafter.
     kv_result(scenario.model_copy(update={"speculation": Speculation()}))
     return ways(scenario, **options)
+
+
+def _compared(
+    found: Sequence[Way], load: float, laid: str
+) -> tuple[tuple[DrafterResult, ...], tuple[Way, ...]]:
+    """Compare the ways; of many, as of a large catalog, with a word on how far it is."""
+    done = itertools.count(1)
+    bar = st.empty()
+
+    def stand(way: Scenario) -> Standing:
+        if len(found) > _MANY:
+            n = next(done)
+            bar.progress(n / len(found), f"{n} of {len(found)} ways of drafting")
+        return _standing(_any_load(way), laid)
+
+    results = compare_drafters(found, load=load, stand=stand)
+    bar.empty()
+    return results
 
 
 def _any_load(scenario: Scenario) -> str:
@@ -83,9 +103,7 @@ def _side(asked: Asked) -> None:
             options["lengths"] = _lengths(asked, asked.scenario, options)
         with results_here:
             found = _ways(_any_load(asked.scenario), options)
-            results, refused = compare_drafters(
-                found, load=asked.load, stand=lambda way: _standing(_any_load(way), laid)
-            )
+            results, refused = _compared(found, asked.load, laid)
             # What accepts as somebody guessed stands below what somebody counted.
             results = tuple(sorted(results, key=lambda r: r.way.basis == "carried"))
             _shown(asked, found, results, refused)
@@ -117,6 +135,7 @@ def _controls(asked: Asked, scenario: Scenario) -> dict[str, Any]:
         else degree,
         "drafter_weight_dtype": None if dtype == _OWN else dtype,
         "lengths": {},
+        "counted": asked.side.get("acceptance") == COUNTED,
     }
 
 

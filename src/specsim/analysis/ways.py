@@ -77,6 +77,7 @@ def ways(
     lengths: Mapping[str, float] | None = None,
     draft_tensor_parallel_size: int | None = None,
     drafter_weight_dtype: WeightDtype | None = None,
+    counted: bool = False,
     search: Sequence[Path] = (),
 ) -> tuple[Way, ...]:
     """Return all that can draft for a target: look-up, trained heads, smaller models.
@@ -93,6 +94,9 @@ def ways(
         Acceptance lengths by label that override all others. [tokens]
     draft_tensor_parallel_size, drafter_weight_dtype
         Of every drafter; absent: the scenario's.
+    counted : bool
+        Where the scenario gives no acceptance, a calibration that will be laid over it counted
+        that of its own method.
 
     Notes
     -----
@@ -113,7 +117,16 @@ def ways(
             )
             settings["drafter_weight_dtype"] = drafter_weight_dtype or given.drafter_weight_dtype
         found.append(
-            _way(scenario, measured, settings, num_speculative_tokens, text, lengths or {}, search)
+            _way(
+                scenario,
+                measured,
+                settings,
+                num_speculative_tokens,
+                text,
+                lengths or {},
+                counted,
+                search,
+            )
         )
     return tuple(found)
 
@@ -197,6 +210,7 @@ def _way(
     k: int,
     text: str,
     lengths: Mapping[str, float],
+    counted: bool,
     search: Sequence[Path],
 ) -> Way:
     own, method, drafter = scenario.speculation, settings["method"], settings.get("drafter")
@@ -218,6 +232,8 @@ def _way(
             source = "given" if mine else f"as given for {own.method}: not known of {method}"
             way = replace(way, basis="yours" if mine else "carried", source=source)
             settings["acceptance"] = _carried(given, own.num_speculative_tokens, k, mine)
+        elif mine and counted:
+            way = replace(way, basis="measured", source="counted in the calibration's runs")
         else:
             reason = (
                 f"no measurement of {method} on this target is bundled and none is given: write an "

@@ -82,12 +82,15 @@ def parse_serve_command(text: str, *, engine_version: str | None = None) -> Serv
         names), one that is refused by this version, broken JSON, or a deployment that is not
         modelled.
     """
-    launch = _find_launch(split_commands(text))
+    commands = split_commands(text)
+    launch = _find_launch(commands)
     pinned = next((m[2] for m in _PINNED.finditer(text) if m[1] == launch.engine), None)
     version = engine_version or launch.tag_version or pinned
     read = read_vllm_command if launch.engine == "vllm" else read_sglang_command
     scenario, found = read(launch.after, version)
     ignored, warnings = _environment(launch.before)
+    if sum(_launch_in(list(command)) is not None for command in commands) > 1:
+        warnings = [*warnings, "several serving commands: the first is read"]
     return ServeCommand(
         scenario=scenario,
         ignored=[*ignored, *found.ignored],

@@ -1,5 +1,6 @@
 """Ways of drafting: which there are, whose acceptance they get, and what `predict` says of them."""
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -9,6 +10,14 @@ from specsim.analysis.predict import predict
 from specsim.analysis.ways import Way, methods_without_drafter, ways
 from specsim.catalog.scenario import load_scenario
 from specsim.export.figures.drafters import dots, rows, trade
+from specsim.schema.calibration import (
+    Calibration,
+    CalibrationAcceptance,
+    CalibrationScope,
+    CalibrationTraffic,
+    FittedParameter,
+    LeftOut,
+)
 from specsim.schema.scenario import Scenario
 
 
@@ -121,3 +130,33 @@ def test_charts_and_rows_say_the_results() -> None:
     ]
     assert {r.way.basis for r in results} >= {"carried", "measured"}
     assert rows([])[0]["drafter"] == "off"
+
+
+def test_acceptance_that_a_calibration_counted_is_known() -> None:
+    fitted = Calibration(
+        created=dt.date(2026, 11, 30),
+        specsim="0",
+        scope=CalibrationScope(
+            accelerator="l40s", engine="vllm", engine_version="0.33", model="llama-3.1-8b",
+            weight_dtype="bf16", kv_dtype="bf16", method="eagle3",
+        ),
+        traffic=CalibrationTraffic(input_tokens=(512, 512), output_tokens=(256, 256)),
+        parameters=(
+            FittedParameter(name="host", scale="log", factor=1, low=0.9, high=1.1, prior_sd=0.5,
+                            identifiable=True),
+        ),
+        covariance=((0.0025,),),
+        run_log_sd=0.03,
+        speedup_log_sd=0.05,
+        acceptance=(CalibrationAcceptance(num_speculative_tokens=3, length=2.5, counts=5000),),
+        left_out=LeftOut(loads=0),
+    )  # fmt: skip
+    asked = scenario(**{"speculation.acceptance": None})
+    missing = by_label(ways(asked, num_speculative_tokens=3))["eagle3-llama3.1-8b"]
+    assert missing.scenario is None
+    found = ways(asked, num_speculative_tokens=3, counted=True)
+    own = [w for w in found if w.label == "eagle3-llama3.1-8b"]
+    assert (own[0].basis, own[0].source) == ("measured", "counted in the calibration's runs")
+    (result,), refused = compare_drafters(own, load=32.0, calibration=fitted)
+    assert not refused
+    assert result.point == predict(asked, calibration=fitted).points[0]

@@ -670,3 +670,11 @@ def test_no_config_crashes_it(config, version):
         parse_serve_command(text, engine_version=version)
     except SpecsimError:
         pass
+
+
+def test_of_several_commands_the_first_is_read_and_that_is_said():
+    both = f"vllm serve {LLAMA} -tp 2 && vllm serve {LLAMA} -tp 4"
+    command = parse_serve_command(both)
+    assert command.scenario["hardware"]["tensor_parallel_size"] == 2
+    assert "several serving commands: the first is read" in command.warnings
+    assert not parse_serve_command(f"vllm serve {LLAMA} && echo done").warnings
