@@ -139,6 +139,7 @@ def test_acceptance_that_a_calibration_counted_is_known() -> None:
         scope=CalibrationScope(
             accelerator="l40s", engine="vllm", engine_version="0.33", model="llama-3.1-8b",
             weight_dtype="bf16", kv_dtype="bf16", method="eagle3",
+            drafter="eagle3-llama3.1-8b",
         ),
         traffic=CalibrationTraffic(input_tokens=(512, 512), output_tokens=(256, 256)),
         parameters=(
