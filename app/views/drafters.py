@@ -299,13 +299,12 @@ def _table(asked: Asked, table: Sequence[dict[str, Any]]) -> None:
         placeholder="–",
         key=asked.side.key("drafters_table"),
         column_order=(
-            "drafter", "speedup", "speedup_at_1", "usd_per_mtok", "crossover",
+            "drafter", "speedup", "usd_per_mtok", "crossover",
             "basis", "acceptance_length", "break_even_length", "kv_lost_percent", "best_k",
         ),
         column_config={
             "drafter": st.column_config.TextColumn("Drafter", pinned=True),
             "speedup": number(f"Speedup at {count(asked.load)}", format="%.2f×"),
-            "speedup_at_1": number("at 1", format="%.2f×"),
             "usd_per_mtok": number("$/Mtok", format="$%.2f"),
             "crossover": st.column_config.TextColumn("Turns at"),
             "basis": st.column_config.TextColumn("Acceptance"),
@@ -327,8 +326,8 @@ def _acceptance(results: Sequence[DrafterResult]) -> None:
         word = _WORDS.get(r.way.basis, r.way.basis)
         badge = f":{_BADGES[r.way.basis]}-badge[{word}]"
         # What is to be known of few is said beside them, what holds for many below.
-        own = [f"{text[0].upper()}{text[1:]}." for text in r.warnings if len(of[text]) == 1]
-        said = " ".join([f"{r.way.source}.", *own])
+        own = [text for text in r.warnings if len(of[text]) == 1]
+        said = "; ".join([r.way.source, *own])
         st.markdown(f"{badge} **{escaped(r.way.label)}**: {r.acceptance.acceptance_length:.2f} "
                     f"tokens per step, {escaped(said)}")  # fmt: skip
     shared = [

@@ -10,6 +10,7 @@ from commands import portable, predict_command
 from show import beside, escaped, figure, predicted
 from state import Asked, bound, calibration
 
+from specsim.analysis.verdict import NEUTRAL_HIGH, NEUTRAL_LOW
 from specsim.catalog.scenario import dump_scenario
 from specsim.catalog.serve_command import format_serve_command
 from specsim.errors import SpecsimError
@@ -60,7 +61,12 @@ def _verdict(asked: Asked, prediction: Prediction) -> None:
     words, colour = _DECISIONS[prediction.verdict.decision]
     point = at_load(asked, prediction)
     with st.container(border=True):
-        st.subheader(f":{colour}[{words}]", anchor=False)
+        here = ""
+        if prediction.verdict.decision == "schedule" and point.speedup is not None:
+            way = "on" if point.speedup > NEUTRAL_HIGH else "off"
+            way = "no matter" if NEUTRAL_LOW <= point.speedup <= NEUTRAL_HIGH else way
+            here = f": {way} at your {count(asked.load)}"
+        st.subheader(f":{colour}[{words}]{here}", anchor=False)
         st.write(
             escaped(prediction.verdict.reason[0].upper() + prediction.verdict.reason[1:] + ".")
         )
@@ -225,7 +231,7 @@ def _commands(asked: Asked, prediction: Prediction) -> None:
     st.code(predict_command(scenario, calibrated=calibrated), language="bash", wrap_lines=True)
     if calibrated:
         st.caption("The page Calibrate has this calibration as a file: download it beside.")
-    st.code("specsim measure plan scenario.yaml --out sweep/", language="bash")
+    st.code("specsim measure plan scenario.yaml --out sweep/", language="bash", wrap_lines=True)
     st.caption("Measure it: this writes the two-server sweep that verifies these numbers.")
     st.download_button("scenario.yaml", dump_scenario(scenario), "scenario.yaml",
                        "application/yaml", key=asked.side.key("scenario_file"), on_click="ignore",

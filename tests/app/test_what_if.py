@@ -47,7 +47,7 @@ def test_starts_with_a_verdict_that_is_predicts() -> None:
     assert not at.exception
     assert metrics(at)["Speedup at 32"] == f"{expected.points[1].speedup:.2f}×"
     assert metrics(at)["KV cache lost"] == f"{expected.kv.lost_fraction:.1%}"
-    assert at.subheader[0].value == ":orange[Schedule it by load]"
+    assert at.subheader[0].value == ":orange[Schedule it by load]: on at your 32"
 
 
 def test_a_link_is_the_state() -> None:
