@@ -10,50 +10,43 @@ from typing import Literal
 
 import streamlit as st
 from fitting import Fitting, Options
-from show import escaped, figure
+from show import escaped
 from state import CALIBRATION, Asked, calibration
 from uploads import MAX_FILE_BYTES, MAX_TOTAL_BYTES, read_calibration, read_uploads
 
-from specsim.analysis.predict import predict
+from specsim.calibration.remarks import refused
 from specsim.catalog.calibration import dump_calibration
 from specsim.errors import SpecsimError
 from specsim.export.figures.calibration import (
-    TITLES,
-    Metric,
-    as_measured,
     load_of,
-    measured,
-    measured_rows,
-    read_rows,
+    names_of_mixed,
 )
-from specsim.export.tables import count, exact
-from specsim.export.workbook.twins import csv_text
+from specsim.export.tables import exact
 from specsim.schema.calibration import Calibration, CalibrationReport
 from specsim.schema.measurement import Measurement, Measurements
-from specsim.schema.results import Prediction
 from specsim.schema.scenario import Scenario
-from views.calibration_report import how_good, report, scope_words
+from views.calibration_report import how_good, report, scope_words, verdict_words
+from views.calibration_runs import (
+    READABLE,
+    against_the_model,
+    counted,
+    of_another,
+    of_one_acceptance,
+    what_was_read,
+)
 
 _READ, _FIT, _GIVEN = "calibrate_read", "calibrate_fit", "calibrate_given"
 """Where the session keeps what was read, the last fit, and an uploaded calibration."""
 _ARMS: dict[str, Literal["off", "on"] | None] = {"left out": None, "off": "off", "on": "on"}
-_READABLE = (
-    "results of vllm bench, SGLang, GuideLLM, aiperf, inference-perf, llm-d or InferenceX, a CSV "
-    "or XLSX table, server logs and /metrics beside them"
-)
-_SHORT: dict[Metric, str] = {"tpot_ms": "Time per token", "output_tok_s": "Throughput"}
 _POLL_S = 0.2
 _MOST_FITS = 2
-_MOST_NAMED = 3
-_MOST_REASONS = 6
-"""Of files that gave nothing: said in sentences; all are in the table."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Fit:
     """A fit, or why there is none, and what it was asked for; neither: it was stopped."""
 
-    asked: tuple[str, int, Options]
+    asked: tuple[str, int, tuple[str, ...], Options]
     report: CalibrationReport | None = None
     error: str = ""
 
@@ -67,11 +60,11 @@ def page(asked: Sequence[Asked]) -> None:
         _given()
     if read is None:
         st.info(
-            f"Upload what benchmarks wrote: {_READABLE}. The side bar says what was measured; "
+            f"Upload what benchmarks wrote: {READABLE}. The side bar says what was measured; "
             "`specsim measure plan` writes a sweep that tells most."
         )
         return
-    _what_was_read(read)
+    what_was_read(read)
     if not any(load_of(row) for row in read.rows):
         if read.rows:
             st.info("No row says its load, so there is no run to compare or to fit: a log or "
@@ -82,8 +75,10 @@ def page(asked: Sequence[Asked]) -> None:
     if chosen.scenario is None:
         st.error(escaped(chosen.error))
         return
-    _against_the_model(chosen.scenario, read)
-    _fit(chosen.scenario, read)
+    of_another(chosen, chosen.scenario, read)
+    read, kept = of_one_acceptance(read)
+    against_the_model(chosen.scenario, read)
+    _fit(chosen.scenario, read, kept)
 
 
 def in_use() -> None:
@@ -93,9 +88,11 @@ def in_use() -> None:
         return
     with st.container(border=True):
         left, right = st.columns([6, 1], vertical_alignment="center")
+    badge = ":orange-badge[distrusted]" if refused(found) else ":violet-badge[calibrated]"
     left.markdown(
-        f":violet-badge[calibrated] All pages use a calibration of {scope_words(found.scope)}, "
-        f"made on {found.created.isoformat()} from {_counted(len(found.runs), 'run')}."
+        f"{badge} All pages use a calibration of {scope_words(found.scope)}, "
+        f"made on {found.created.isoformat()} from {counted(len(found.runs), 'run')}. "
+        f"{verdict_words(found)}"
     )
     right.button("Drop it", key="calibrate_drop", on_click=_drop, width="stretch")
 
@@ -130,11 +127,11 @@ def _files() -> Measurements | None:
                "all. A file in red is too large and was not taken: `specsim calibrate` in a "
                "terminal reads it.")  # fmt: skip
     if uploads and _READ not in st.session_state:
-        with st.spinner(f"Reading {_counted(len(uploads), 'file')}"):
+        with st.spinner(f"Reading {counted(len(uploads), 'file')}"):
             st.session_state[_READ] = read_uploads(uploads)
     found: Measurements | None = st.session_state.get(_READ)
     if found is not None and not uploads:
-        st.caption(f"Still here from before: {_counted(len(found.rows), 'row')}.")
+        st.caption(f"Still here from before: {counted(len(found.rows), 'row')}.")
         st.button("Forget them", key="calibrate_forget", on_click=_forget)
     return found
 
@@ -157,7 +154,7 @@ def _given() -> None:
     told = [p for p in found.parameters if p.identifiable]
     st.markdown(
         f"Of {scope_words(found.scope)}, {found.created.isoformat()}, "
-        f"{_counted(len(found.runs), 'run')}. It "
+        f"{counted(len(found.runs), 'run')}. It "
         + (
             "moves "
             + ", ".join(
@@ -166,68 +163,20 @@ def _given() -> None:
             if told
             else "tells no factor apart from the shipped constants"
         )
-        + "."
+        + f". {verdict_words(found)}"
     )
     _offer(found, key="calibrate_use_given")
 
 
 def _offer(found: Calibration, *, key: str) -> None:
     """Offer a calibration to all pages."""
-    in_use_now = calibration() == found
+    in_use_now, distrusted = calibration() == found, refused(found)
+    label = "Use it all the same" if distrusted else "Use it on all pages"
     st.button(
-        "In use on all pages" if in_use_now else "Use it on all pages", key=key, type="primary",
+        "In use on all pages" if in_use_now else label, key=key,
+        type="secondary" if distrusted else "primary",
         on_click=_use, args=(found,), disabled=in_use_now,
     )  # fmt: skip
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
-def _what_was_read(read: Measurements) -> None:
-    rows = read_rows(read.rows)
-    runs = sum(load_of(row) is not None for row in read.rows)
-    unknown = sum(row.arm == "unknown" and load_of(row) is not None for row in read.rows)
-    said = f"{_counted(runs, 'run')} read"
-    if len(rows) > runs:
-        said += f", {_counted(len(rows) - runs, 'more row')} without a load (logs, metrics)"
-    if read.skipped:
-        said += f"; {_counted(len(read.skipped), 'file')} gave nothing"
-    st.markdown(f"**{said}.**")
-    if unknown:
-        st.warning(
-            f"{unknown} of them say nowhere whether they speculate: name files or folders `off` or "
-            "`on`, upload the server's log, or say below what they are taken as."
-        )
-    with st.expander(f"What was read ({_counted(len(rows), 'row')})", expanded=not runs):
-        if rows:
-            st.dataframe(rows, hide_index=True)
-            st.download_button("CSV", csv_text(rows), "runs.csv", "text/csv",
-                               key="calibrate_read_csv", on_click="ignore")  # fmt: skip
-        else:
-            st.write("Not one run.")
-    if read.skipped:
-        _what_gave_nothing(read, runs)
-
-
-def _what_gave_nothing(read: Measurements, runs: int) -> None:
-    """Say which files gave nothing, why, and what is read."""
-    by_reason: dict[str, list[str]] = {}
-    for s in read.skipped:
-        by_reason.setdefault(s.reason, []).append(s.source)
-    lines = []
-    for reason, sources in list(by_reason.items())[:_MOST_REASONS]:
-        more = len(sources) - _MOST_NAMED
-        named = ", ".join(sources[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        lines.append(f"- {escaped(named)}: {escaped(reason)}")
-    if len(by_reason) > _MOST_REASONS:
-        lines.append("- the others: in the table below")
-    if not any("what is read: " in reason for reason in by_reason):
-        lines.append(f"\nWhat is read: {_READABLE}.")
-    (st.warning if runs else st.error)("\n".join(lines))
-    with st.expander(f"Files that gave nothing ({len(read.skipped)})"):
-        skipped = [{"file": s.source, "why": s.reason} for s in read.skipped]
-        st.dataframe(skipped, hide_index=True, key="calibrate_skipped")
 
 
 def _chosen(asked: Sequence[Asked]) -> Asked:
@@ -240,42 +189,6 @@ def _chosen(asked: Sequence[Asked]) -> Asked:
         key="calibrate_side",
     )  # fmt: skip
     return titles[title or asked[0].title]
-
-
-@st.cache_data(show_spinner=False, max_entries=16)
-def _prediction(text: str, fitted: str) -> Prediction:
-    found = Calibration.model_validate_json(fitted) if fitted else None
-    return predict(Scenario.model_validate_json(text), calibration=found)
-
-
-def _against_the_model(scenario: Scenario, read: Measurements) -> None:
-    st.subheader("Runs against the model", anchor=False)
-    fitted = calibration()
-    try:
-        asked = as_measured(scenario, read.rows)
-        found = _prediction(asked.model_dump_json(exclude_unset=True),
-                            "" if fitted is None else fitted.model_dump_json())  # fmt: skip
-    except SpecsimError as problem:
-        st.error(escaped(str(problem)))
-        return
-    metric = _metric("calibrate_metric")
-    rows = measured_rows(found, read.rows, metric)
-    if not any(row["what"] == "measured" for row in rows):
-        st.info(f"No run says its {TITLES[metric]} and its arm.")
-    figure(measured(found, read.rows, metric), rows, key=f"calibrate_model_{metric}",
-           alt=f"{_SHORT[metric]} of measured runs over the model's curves")  # fmt: skip
-    lengths = f"{count(asked.workload.input_tokens)} in, {count(asked.workload.output_tokens)} out"
-    constants = "shipped constants" if fitted is None else "calibrated constants"
-    st.caption(f"Lines: the side bar's deployment with {constants}, at the runs' loads and lengths "
-               f"({lengths} tokens). Dots: measured.")  # fmt: skip
-
-
-def _metric(key: str) -> Metric:
-    chosen: Metric | None = st.segmented_control(
-        "Figure", list(_SHORT), default="tpot_ms", required=True, key=key,
-        format_func=_SHORT.__getitem__, label_visibility="collapsed",
-    )  # fmt: skip
-    return chosen or "tpot_ms"
 
 
 def _options(rows: Sequence[Measurement]) -> Options:
@@ -298,10 +211,11 @@ def _options(rows: Sequence[Measurement]) -> Options:
     return Options(_ARMS[arm or "left out"], tuple(held), tuple(held_k))
 
 
-def _fit(scenario: Scenario, read: Measurements) -> None:
+def _fit(scenario: Scenario, read: Measurements, kept: tuple[str, ...]) -> None:
     st.subheader("Fit", anchor=False)
     options = _options(read.rows)
-    asked = (scenario.model_dump_json(exclude_unset=True), id(read), options)
+    asked = (scenario.model_dump_json(exclude_unset=True), id(st.session_state[_READ]), kept,
+             options)  # fmt: skip
     if st.button("Fit the constants to these runs", key="calibrate_fit_button", type="primary"):
         st.session_state[_FIT] = _Fit(asked)  # so it stays where a click ends this
         try:
@@ -328,7 +242,7 @@ def _fit(scenario: Scenario, read: Measurements) -> None:
             "Download calibration.yaml", dump_calibration(found.report.calibration),
             "calibration.yaml", "application/yaml", key="calibrate_download", on_click="ignore",
         )  # fmt: skip
-    report(found.report)
+    report(found.report, names_of_mixed(read.rows))
 
 
 @st.cache_resource(show_spinner=False)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 from show import escaped, figure
 
+from specsim.calibration.advise import in_words
+from specsim.calibration.remarks import verdict, what_decides
+from specsim.export.figures.accuracy_rows import percent
 from specsim.export.figures.calibration import (
     Metric,
-    factor_rows,
-    factors,
     fit_records,
     fitted,
     series_of,
     speedup_rows,
     speedups,
 )
+from specsim.export.figures.factors import factor_rows, factors
 from specsim.export.tables import exact
 from specsim.export.tables import figure as digits
 from specsim.schema.calibration import (
+    Calibration,
     CalibrationReport,
     CalibrationScope,
+    Doubt,
     HeldOut,
     HeldOutCrossover,
     Suggestion,
@@ -29,24 +33,21 @@ from specsim.schema.calibration import (
 
 _METRICS: dict[str, Metric] = {"Time per token": "tpot_ms", "Throughput": "output_tok_s"}
 _SPEEDUP = "Speedup"
-_MOST_NAMED = 3
-_WORTH_A_RUN = 0.9
-"""Share of an interval that a run must leave at most to be worth it."""
 
 
-def report(found: CalibrationReport) -> None:
-    """Draw it, below how good it is."""
-    _fit(found)
+def report(found: CalibrationReport, names: Mapping[str, str]) -> None:
+    """Draw it, below how good it is.
+
+    Parameters
+    ----------
+    names : mapping
+        What charts call runs that are not named by their k alone, by source.
+    """
+    _fit(found, names)
     _factors(found)
     _held_out(found.held_out)
-    if not found.doubts:
-        _run_next(found.suggestions)
-        return
-    left, right = st.columns(2, gap="large")
-    with left:
-        _run_next(found.suggestions)
-    with right:
-        _distrusted(found)
+    _run_next(found.suggestions)
+    _distrusted(found.doubts)
 
 
 def scope_words(scope: CalibrationScope) -> str:
@@ -57,6 +58,12 @@ def scope_words(scope: CalibrationScope) -> str:
     if scope.method != "none":
         words.append(f"{scope.method} {scope.drafter or ''}".rstrip())
     return escaped(" · ".join(words))
+
+
+def verdict_words(found: Calibration) -> str:
+    """Return whether to trust a calibration, as Markdown."""
+    said = verdict(found)
+    return f"**{escaped(said[:1].upper() + said[1:])}.**"
 
 
 def _bullets(texts: Sequence[str]) -> None:
@@ -76,8 +83,10 @@ def how_good(found: CalibrationReport) -> None:
             f"{scope_words(calibration.scope)}: {len(found.rows)} runs ({arms}) at {loads} "
             f"load{'s' if loads > 1 else ''}."
         )
-        st.markdown(f"**{escaped(found.verdict[:1].upper() + found.verdict[1:])}.**")
+        st.markdown(verdict_words(calibration))
         with st.container(horizontal=True, gap="medium"):
+            st.metric("Runs off the fit", percent(100 * calibration.run_log_sd), width="content",
+                      help="Spread of all runs about the fit.")  # fmt: skip
             for name, value in (
                 ("Time per token", left.tpot_median_pct),
                 ("Throughput", left.output_tok_s_median_pct),
@@ -85,13 +94,9 @@ def how_good(found: CalibrationReport) -> None:
             ):
                 if value is not None:
                     text = f"Median error at {left.loads} loads, each left out of the fit in turn."
-                    st.metric(f"{name}, unseen", f"{value:.1f} %", help=text, width="content")
-            st.metric(
-                "Scatter of runs", f"{100 * calibration.run_log_sd:.1f} %",
-                width="content",
-            )  # fmt: skip
-        if not left.loads:
-            st.caption("Fewer than three loads: none can be left out to test the fit.")
+                    st.metric(f"{name}, unseen", percent(value), help=text, width="content")
+        said = what_decides(calibration)
+        st.caption(escaped(f"{said[:1].upper()}{said[1:]}."))
         for one in calibration.acceptance:
             drafts = "" if one.counts is None else f", {one.counts:,} drafts"
             st.caption(
@@ -103,11 +108,11 @@ def how_good(found: CalibrationReport) -> None:
             _bullets(found.warnings)
 
 
-def _fit(found: CalibrationReport) -> None:
-    names = [name for name, metric in _METRICS.items() if fit_records(found, metric)]
-    names += [_SPEEDUP] if found.speedups else []
+def _fit(found: CalibrationReport, names: Mapping[str, str]) -> None:
+    figures = [name for name, metric in _METRICS.items() if fit_records(found, metric)]
+    figures += [_SPEEDUP] if found.speedups else []
     chosen = st.segmented_control(
-        "Fit", names, default=names[0], required=True, key="calibrate_fitted",
+        "Fit", figures, default=figures[0], required=True, key="calibrate_fitted",
         label_visibility="collapsed",
     )  # fmt: skip
     if chosen == _SPEEDUP:
@@ -117,8 +122,9 @@ def _fit(found: CalibrationReport) -> None:
                    "what it says for a steady stream too.")  # fmt: skip
         _bullets([_crossing(c, "fitted") for c in found.crossovers])
         return
-    metric = _METRICS.get(chosen or names[0], "tpot_ms")
-    figure(fitted(found, metric), fit_records(found, metric), key=f"calibrate_fit_{metric}",
+    metric = _METRICS.get(chosen or figures[0], "tpot_ms")
+    figure(fitted(found, metric, names), fit_records(found, metric, names),
+           key=f"calibrate_fit_{metric}",
            alt=f"{chosen}: measured runs and the fit over load")  # fmt: skip
     st.caption("Dots: measured; hollow: held out. Lines and shade: fitted, with the 80 % interval. "
                "In the table, slower is measured time over fitted.")  # fmt: skip
@@ -189,8 +195,8 @@ def _held_out(held: HeldOut | None) -> None:
             ("Speedup", held.speedup_median_pct, held.speedup_scatter_pct),
         ):
             if value is not None:
-                noise = "" if scatter is None else f" Repeats scatter {scatter:.1f} %."
-                st.metric(f"{name}, held out", f"{value:.1f} %", width="content",
+                noise = "" if scatter is None else f" Repeats scatter {percent(scatter)}."
+                st.metric(f"{name}, held out", percent(value), width="content",
                           help=f"Median error over {len(held.rows)} runs.{noise}")  # fmt: skip
     lines = [
         f"at {exact(s.load)}, {series_of(s.num_speculative_tokens)}: speedup measured "
@@ -207,33 +213,18 @@ def _run_next(suggestions: Sequence[Suggestion]) -> None:
         return
     st.subheader("Run next", anchor=False)
     st.markdown(f"To narrow {escaped(suggestions[0].narrows)}:")
-    lines = [
-        f"speculation {series_of(s.num_speculative_tokens)} at {exact(s.load)}: "
-        f"{_half_width(s.band_before)} becomes {_half_width(s.band_after)}"
-        for s in suggestions
-    ]
-    if suggestions[0].band_after > _WORTH_A_RUN * suggestions[0].band_before:
-        lines.append("that is little: more runs like these will not narrow it much")
-    _bullets(lines)
+    _bullets(in_words(suggestions))
     st.caption("80 % interval of what the factors say; acceptance and what the model lacks come on "
                "top.")  # fmt: skip
 
 
-def _half_width(value: float) -> str:
-    return "unknown" if value > 1.0 else f"±{100 * value:.0f} %"
-
-
-def _distrusted(found: CalibrationReport) -> None:
-    """Group runs by what is wrong with them."""
-    by_reason: dict[tuple[bool, str], list[str]] = {}
-    for doubt in found.doubts:
-        by_reason.setdefault((doubt.used, doubt.reason), []).append(doubt.source)
-    if not by_reason:
+def _distrusted(doubts: Sequence[Doubt]) -> None:
+    """List runs by what is wrong with them."""
+    if not doubts:
         return
     st.subheader("Distrusted", anchor=False)
-    lines = []
-    for (used, reason), sources in sorted(by_reason.items()):
-        more = len(sources) - _MOST_NAMED
-        named = ", ".join(sources[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        lines.append(f"{'used with care' if used else 'not used'}: {named}: {reason}")
-    _bullets(lines)
+    rows = [
+        {"file": d.source, "in the fit": "with care" if d.used else "no", "why": d.reason}
+        for d in sorted(doubts, key=lambda d: (d.used, d.source))
+    ]
+    st.dataframe(rows, hide_index=True, key="calibrate_distrusted")

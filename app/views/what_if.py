@@ -10,13 +10,12 @@ from commands import portable, predict_command
 from show import beside, escaped, figure, predicted
 from state import Asked, bound, calibration
 
-from specsim.analysis.verdict import NEUTRAL_HIGH, NEUTRAL_LOW
 from specsim.catalog.scenario import dump_scenario
 from specsim.catalog.serve_command import format_serve_command
 from specsim.errors import SpecsimError
 from specsim.export.figures.curves import curve, rows_by_load, speedup, step, step_rows
 from specsim.export.tables import count
-from specsim.schema.results import Point, Prediction
+from specsim.schema.results import NEUTRAL_HIGH, NEUTRAL_LOW, Point, Prediction
 from specsim.schema.scenario import Scenario
 
 _DECISIONS = {

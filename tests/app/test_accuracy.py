@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import checking
 import pytest
 import views.accuracy
+import yaml
+from streamlit import config
 from streamlit.dataframe_util import convert_arrow_bytes_to_pandas_df
 from streamlit.testing.v1 import AppTest
 
@@ -73,7 +77,7 @@ def text(at: AppTest) -> str:
 
 
 def bars(at: AppTest) -> dict[str, dict[str, str]]:
-    shown = next(d.value for d in at.dataframe if "bar" in d.value.columns)
+    shown = next(d.value for d in at.dataframe if "target" in d.value.columns)
     return {row["figure"]: row for row in shown.to_dict("records")}
 
 
@@ -113,6 +117,54 @@ def test_cases_are_picked(facet: str, value: str, left: int) -> None:
     at.multiselect(key=f"accuracy_{facet}").set_value([value]).run()
     assert not at.exception
     assert f"of {left} cases" in text(at)
+
+
+def test_the_curve_is_of_a_case_that_is_left() -> None:
+    at = opened(accuracy_case="rtx4060-spec-sweep/ngram-k3")
+    at.multiselect(key="accuracy_model").set_value(["glm-4.7-flash"]).run()
+    assert not at.exception
+    case = at.selectbox(key="accuracy_case")
+    # What the browser is told to show, not only what the page goes by.
+    assert (case.value, list(case.options)) == (GLM, [GLM])
+    assert case.proto.set_value
+    assert "GLM" in text(at)
+
+
+@pytest.fixture
+def open_to_others() -> Iterator[None]:
+    before = config.get_option("server.address")
+    config.set_option("server.address", "0.0.0.0")
+    yield
+    config.set_option("server.address", before)
+
+
+@pytest.mark.parametrize("where", ["target", "point"])
+def test_a_strangers_case_reads_no_file(where: str, open_to_others: None, tmp_path: Path) -> None:
+    views.accuracy._own_check.clear()
+    case = yaml.safe_load(FILES[0].read_text(encoding="utf-8"))
+    path = str(tmp_path / "config.json")
+    if where == "target":
+        case["scenario"]["target"]["model"] = path
+    else:
+        case["points"][0].setdefault("override", {})["target.model"] = path
+    at = opened()
+    given = ("own.yaml", yaml.safe_dump(case).encode(), "application/yaml")
+    at.file_uploader(key="accuracy_own").set_value([given]).run()
+    assert not at.exception
+    (said,) = [e.value for e in at.error]
+    assert "files of this server are not read from the web" in said
+    assert f"of {len(FILES)} cases" in text(at)
+
+
+def test_a_check_that_breaks_off_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "checking.py"
+    broken.write_text("raise SystemExit(3)")
+    monkeypatch.setattr(checking, "__file__", str(broken))
+    checks = checking.Checks(FILES)
+    while checks.done < len(FILES):
+        time.sleep(0.05)
+    assert [c.name for c in checks.found] == [file.stem for file in FILES]
+    assert all("broke off" in c.check.failed for c in checks.found)
 
 
 def test_what_no_case_is_leaves_the_page_alive() -> None:

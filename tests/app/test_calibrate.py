@@ -109,11 +109,40 @@ def test_runs_are_read_and_stand_on_the_models_curves() -> None:
     assert set(rows[rows["load"].notna()]["speculation"]) == {"off", "on"}
     shown = datasets(at, "Time per token of measured runs")
     assert len(shown["dots"]) == 10
-    assert {r["run"] for r in shown["lines"]} == {"off", "on, k = 3"}
+    # Two drafters of one k: each has its dots and its curve.
+    apart = {"off", "on, k = 3, 1.86 a step", "on, k = 3, 2.57 a step"}
+    assert {r["run"] for r in shown["lines"]} == {r["run"] for r in shown["dots"]} == apart
     one = next(r for r in shown["dots"] if r["file"] == "off_c4_rep1.json")
     assert (one["load"], one["value"]) == (4.0, pytest.approx(67.166, abs=0.001))
     at.segmented_control(key="calibrate_metric").set_value("output_tok_s").run()
     assert len(datasets(at, "Throughput of measured runs")["dots"]) == 10
+
+
+def test_runs_of_something_else_are_said_before_a_fit() -> None:
+    at = uploaded(opened(), *((p.name, p.read_bytes()) for p in FILES))
+    assert not at.exception
+    said = next(w.value for w in at.warning if "something else than the side bar" in w.value)
+    for words in ("model: 14 files say target", "tensor parallel size: ", "draft_model",
+                  "draft tokens per step: ", "accelerator: "):  # fmt: skip
+        assert escaped(words) in said, words
+    at.button(key="calibrate_take").click().run()
+    assert not at.exception
+    assert [at.selectbox(key=key).value for key in ("tp", "method")] == [1, "draft_model"]
+    assert at.slider(key="k").value == 3
+
+
+def test_runs_of_two_drafters_can_be_taken_apart() -> None:
+    at = lab(opened(**LAB))
+    said = next(w.value for w in at.warning if "acceptances" in w.value)
+    assert escaped("1.86 tokens per step in dm_50_3") in said
+    names = ["on, k = 3, 1.86 a step", "on, k = 3, 2.57 a step"]
+    chosen = next(b for b in at.button_group if "calibrate_groups" in str(b.key))
+    assert list(chosen.value) == names
+    chosen.set_value([names[0]]).run()
+    assert not at.exception
+    shown = datasets(at, "Time per token of measured runs")
+    assert {r["run"] for r in shown["dots"]} == {"off", "on, k = 3"}
+    assert not [r for r in shown["dots"] if "70" in r["file"]]
 
 
 def test_a_fit_is_the_librarys_and_serves_all_pages(expected: CalibrationReport) -> None:
@@ -162,10 +191,25 @@ def test_a_calibration_goes_out_and_in(expected: CalibrationReport, tmp_path: Pa
     uploader = at.file_uploader(key="calibrate_given_file")
     uploader.set_value(("mine.yaml", written.encode(), "application/yaml")).run()
     assert not at.error
+    assert at.button(key="calibrate_use_given").label == "Use it on all pages"
     at.button(key="calibrate_use_given").click().run()
     path = tmp_path / "calibration.yaml"
     path.write_text(written)
     assert at.session_state["calibration"] == load_calibration(path)
+
+
+def test_what_is_not_to_be_used_is_not_recommended(expected: CalibrationReport) -> None:
+    far = expected.calibration.model_copy(update={"run_log_sd": 0.23})
+    at = opened()
+    uploader = at.file_uploader(key="calibrate_given_file")
+    uploader.set_value(("far.yaml", dump_calibration(far).encode(), "application/yaml")).run()
+    assert "Do not use it" in text(at)
+    button = at.button(key="calibrate_use_given")
+    assert (button.label, button.proto.type) == ("Use it all the same", "secondary")
+    button.click().run()
+    banner = next(m.value for m in at.markdown if "All pages use" in m.value)
+    assert "distrusted" in banner
+    assert escaped("o not use it: runs are off the fit by 23 %") in banner
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +20,37 @@ from specsim.schema.scenario import Scenario
 Array = npt.NDArray[np.float64]
 _WORTH_NAMING = 0.95
 """A run is named for a factor if it leaves at most this share of the factor's spread."""
+_WORTH_A_RUN = 0.9
+"""Share of an interval that a run must leave at most to be worth it."""
 _FIGURES = 2
 """Time per token and throughput: what a run brings."""
+
+
+def in_words(suggestions: Sequence[Suggestion]) -> tuple[str, ...]:
+    """Return runs to make next, a line each: those that narrow something as far as figures show.
+
+    The same run some times over is one line.
+    """
+    lines = []
+    for run, same in groupby(suggestions, lambda s: (s.num_speculative_tokens, s.load)):
+        group = list(same)
+        before, after = half_width(group[0].band_before), half_width(group[-1].band_after)
+        if before == after:
+            continue
+        arm = f"on, k = {run[0]}" if run[0] else "off"
+        times = {1: "", 2: ", twice"}.get(len(group), f", {len(group)} times")
+        lines.append(f"speculation {arm} at {run[1]:,g}{times}: {before} becomes {after}")
+    if not lines:
+        return ("no single run narrows it as far as figures show",)
+    first = suggestions[0]
+    if first.band_after > _WORTH_A_RUN * first.band_before:
+        lines.append("that is little: more runs like these will not narrow it much")
+    return tuple(lines)
+
+
+def half_width(value: float) -> str:
+    """Return half of an interval as text; beyond 100 % it says nothing."""
+    return "unknown" if value > 1.0 else f"±{100 * value:.0f} %"
 
 
 @dataclass(frozen=True)

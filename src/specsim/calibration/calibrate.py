@@ -28,7 +28,14 @@ from specsim.calibration.held_out import held_out, runs_per_speedup
 from specsim.calibration.left_out import LeftOutFits, leave_one_load_out
 from specsim.calibration.model import RunModel
 from specsim.calibration.parameters import fit_parameters
-from specsim.calibration.remarks import few_runs, no_fit, other_cache, outliers, verdict
+from specsim.calibration.remarks import (
+    few_runs,
+    mixed_acceptance,
+    no_fit,
+    other_cache,
+    outliers,
+    verdict,
+)
 from specsim.calibration.rows import matching_rows
 from specsim.calibration.runs import Run, usable_runs
 from specsim.catalog.calibration import load_rules
@@ -124,7 +131,7 @@ def calibrate(
         rows=fit_rows(model, best, left, range(len(runs))),
         speedups=speedups,
         crossovers=crossovers,
-        verdict=verdict(best, left),
+        verdict=verdict(calibration),
         held_out=held_out(whole, best, unseen, lambda members: fit_rows(whole, best, None, members))
         if unseen
         else None,
@@ -133,7 +140,8 @@ def calibrate(
         warnings=(
             *warnings,
             *few_runs(runs),
-            *no_fit(best),
+            *mixed_acceptance(rows),
+            *no_fit(calibration),
             *other_cache(rows, scenario, search),
         ),
     )

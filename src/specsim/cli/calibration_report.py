@@ -20,8 +20,6 @@ from specsim.schema.measurement import Skipped
 _UNTOLD = "not told"
 _MOST_SKIPPED = 8
 _FAR_PCT = 10.0
-_WORTH_A_RUN = 0.9
-"""Share of an interval that a run must leave at most to be worth it."""
 
 
 def report(
@@ -325,22 +323,12 @@ def _doubts(screen: Screen, doubts: Sequence[Doubt]) -> list[str]:
 def _suggestions(screen: Screen, found: CalibrationReport) -> list[str]:
     if not found.suggestions:
         return []
-    first = found.suggestions[0]
-    entries = []
-    for s in found.suggestions:
-        arm = f"on, k = {s.num_speculative_tokens}" if s.num_speculative_tokens else "off"
-        gain = f"{_half_width(s.band_before)} becomes {_half_width(s.band_after)}"
-        entries.append(f"speculation {arm} at {exact(s.load)}: {gain}")
-    if first.band_after > _WORTH_A_RUN * first.band_before:
-        entries.append("that is little: more runs like these will not narrow it much")
-    title = f"RUN NEXT, to narrow {first.narrows}"
-    lines = notes(screen, title, entries)
+    from specsim.calibration.advise import in_words
+
+    title = f"RUN NEXT, to narrow {found.suggestions[0].narrows}"
+    lines = notes(screen, title, in_words(found.suggestions))
     text = "80 % interval of what the factors say; acceptance and what the model lacks come on top"
     return [*lines, *wrapped(screen, text)]
-
-
-def _half_width(value: float) -> str:
-    return "unknown" if value > 1.0 else f"±{100 * value:.0f} %"
 
 
 def _skipped(screen: Screen, skipped: Sequence[Skipped]) -> list[str]:

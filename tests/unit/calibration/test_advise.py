@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specsim.calibration.advise import Advisor
+from specsim.calibration.advise import Advisor, in_words
 from specsim.calibration.calibrate import calibrate
 from specsim.calibration.fit import Fit, fit
 from specsim.calibration.model import RunModel
@@ -15,6 +15,7 @@ from specsim.calibration.parameters import fit_parameters
 from specsim.calibration.runs import Run
 from specsim.cli.calibration_report import report
 from specsim.export.terminal import Screen
+from specsim.schema.calibration import Suggestion
 from specsim.schema.scenario import Scenario
 
 Fitted = tuple[RunModel, Fit]
@@ -113,9 +114,33 @@ def test_where_nothing_crosses_the_text_says_so(
     (first,) = found.suggestions
     assert "(nothing crosses)" in first.narrows
     said = " ".join(" ".join(report(Screen(width=80), found)).split())
-    assert f"RUN NEXT, to narrow {first.narrows} · speculation" in said
+    assert f"RUN NEXT, to narrow {first.narrows}" in said
     assert "80 % interval of what the factors say" in said
-    assert f"±{100 * first.band_before:.0f} % becomes ±{100 * first.band_after:.0f} %" in said
+    assert "no single run narrows it as far as figures show" in said
+
+
+def _suggested(k: int, load: float, before: float, after: float) -> Suggestion:
+    return Suggestion(
+        arm="on" if k else "off", num_speculative_tokens=k, load=load, band_before=before,
+        band_after=after, narrows="the crossover",
+    )  # fmt: skip
+
+
+def test_runs_that_change_no_figure_are_not_suggested() -> None:
+    same = _suggested(0, 256, 0.0521, 0.0519)
+    assert in_words([same, same, same]) == ("no single run narrows it as far as figures show",)
+    assert in_words([_suggested(3, 1024, 0.2, 0.0521), same]) == (
+        "speculation on, k = 3 at 1,024: ±20 % becomes ±5 %",
+    )
+
+
+def test_the_same_run_twice_is_one_line() -> None:
+    found = in_words([_suggested(0, 8, 0.4, 0.3), _suggested(0, 8, 0.3, 0.25),
+                      _suggested(2, 8, 0.25, 0.2)])  # fmt: skip
+    assert found == (
+        "speculation off at 8, twice: ±40 % becomes ±25 %",
+        "speculation on, k = 2 at 8: ±25 % becomes ±20 %",
+    )
 
 
 def test_no_suggestions_are_asked_for(planted: Any) -> None:

@@ -57,8 +57,11 @@ def test_another_engine_version_is_warned_of(make_row: Row, scenario: Scenario) 
         return matching_rows(rows, scenario)[2]
 
     assert warned("0.33.1", "v0.33.0rc1", None) == ()
-    (text,) = warned("0.33.1", "0.29")
-    assert text.startswith("measured on engine version 0.29, 0.33.1, the scenario says 0.33")
+    (text,) = warned("0.33.1", "0.29.3")
+    assert text == (
+        "engine version: off.json says 0.29.3, the scenario has 0.33; to take theirs: "
+        "--set engine.version=0.29"
+    )
 
 
 def test_runs_that_speculate_need_a_scenario_that_does(

@@ -75,6 +75,25 @@ def test_a_bar_that_is_missed_is_marked() -> None:
     assert rows[5]["test, A and B"] == "–"
 
 
+def test_an_interval_that_holds_all_is_no_miss() -> None:
+    inside = bar_rows([checked("s/a", *(point(1.5, 1.5) for _ in range(4)))])[-1]
+    assert inside["test, A and B"] == "△ 100 % of 4"
+    assert BARS[-1].mark(80.0) == "✓"
+    assert BARS[-1].mark(60.0) == BARS[0].mark(7.0) == "✗"
+    assert BARS[2].mark(3.0) == "✗"  # too high is a miss elsewhere
+
+
+def test_one_load_has_an_axis_with_a_width() -> None:
+    arm = ArmCheck("baseline", "tpot_ms", 10.0, 8.0)
+    one = checked("s/a", point(1.5, 1.5, load=8, arms=(arm,)))
+    for chart in (curve(one, ""), arms(one, "", "tpot_ms")):
+        assert chart is not None
+        scales = [layer["encoding"]["x"]["scale"] for layer in chart["layer"]
+                  if "scale" in layer.get("encoding", {}).get("x", {})]  # fmt: skip
+        assert scales
+        assert all(scale["domain"] == [4.0, 16.0] for scale in scales)
+
+
 def test_cases_are_picked_by_all_facets_at_once(glm: Checked) -> None:
     other = checked("s/a", grade="C", role="tune")
     both = [glm, other]

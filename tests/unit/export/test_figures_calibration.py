@@ -10,14 +10,13 @@ import pytest
 import specsim
 from specsim.export.figures.calibration import (
     as_measured,
-    factor_rows,
-    factors,
     load_of,
     measured,
     measured_rows,
     read_rows,
     without_acceptance,
 )
+from specsim.export.figures.factors import factor_rows, factors
 from specsim.schema.calibration import ParameterReport
 from specsim.schema.measurement import Latency, MeasuredAcceptance, Measurement
 

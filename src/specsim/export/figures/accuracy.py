@@ -24,6 +24,7 @@ from specsim.export.figures.look import (
     end_names,
     load_axis,
     load_title,
+    only_load,
     with_data,
 )
 
@@ -104,13 +105,13 @@ def curve(c: Checked, ladder: str) -> dict[str, Any] | None:
     ]}  # fmt: skip
     both = [{"value": row[name]} for row in rows for name in ("measured", "predicted")]
     data["ends"] = apart(data["ends"], both)
-    return with_data(_curve_form(is_open=is_open(c, ladder)), data)
+    return with_data(_curve_form(is_open=is_open(c, ladder), only=only_load(rows)), data)
 
 
 @functools.cache
-def _curve_form(*, is_open: bool) -> dict[str, Any]:
+def _curve_form(*, is_open: bool, only: float | None) -> dict[str, Any]:
     alt = altair()
-    x = load_axis(alt, is_open=is_open)
+    x = load_axis(alt, is_open=is_open, only=only)
     scale = alt.Scale(zero=False)
     title = "speedup, on / off"
     base = alt.Chart(dataset(alt, "points")).encode(x=x)
@@ -147,14 +148,15 @@ def arms(c: Checked, ladder: str, metric: str) -> dict[str, Any] | None:
     ends = [max((r for r in rows if r["arm"] == arm), key=lambda r: cast(float, r["load"]))
             for arm in sorted({r["arm"] for r in rows})]  # fmt: skip
     ends = apart(ends, rows, value="predicted")
-    return with_data(_arms_form(metric, is_open=is_open(c, ladder)), {"points": rows, "ends": ends})
+    form = _arms_form(metric, is_open=is_open(c, ladder), only=only_load(rows))
+    return with_data(form, {"points": rows, "ends": ends})
 
 
 @functools.cache
-def _arms_form(metric: str, *, is_open: bool) -> dict[str, Any]:
+def _arms_form(metric: str, *, is_open: bool, only: float | None) -> dict[str, Any]:
     alt = altair()
     title = "time per output token [ms]" if metric == "tpot_ms" else "output tokens/s"
-    x = load_axis(alt, is_open=is_open)
+    x = load_axis(alt, is_open=is_open, only=only)
     colour = alt.Color("arm:N", scale=alt.Scale(domain=["off", "on"], range=[OFF, ON]), legend=None)
     base = alt.Chart(dataset(alt, "points")).encode(x=x, color=colour)
     tooltip = [alt.Tooltip("arm:N"), alt.Tooltip("load:Q", title=load_title(is_open=is_open)),

@@ -1,4 +1,4 @@
-"""Published cases beside their predictions, as records: by case, by point, against the bars."""
+"""Published cases beside their predictions, as records: by case, by point, against the targets."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ _GROUPS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "C": ("C", ("tune", "test"), ("C",)),
     "all": ("all", ("tune", "test"), ("A", "B", "C")),
 }
+_WHOLE_FROM = 99.95
+"""From here on a percentage is a whole number."""
 _METRICS = {"speedup": "speedup", "tpot": "time per token", "output_tok_s": "tokens/s"}
 
 
@@ -76,6 +78,15 @@ def picked(cases: Iterable[Checked], chosen: Mapping[str, Sequence[str]]) -> lis
     ]
 
 
+def percent(value: float) -> str:
+    """Return a percentage with as many digits as say something.
+
+    >>> percent(5.43), percent(120.2)
+    ('5.4 %', '120 %')
+    """
+    return f"{value:.1f} %" if abs(value) < _WHOLE_FROM else f"{value:.0f} %"
+
+
 @dataclass(frozen=True)
 class Bar:
     """What the project asked of itself before anything was fitted (docs/validation.md)."""
@@ -101,9 +112,15 @@ class Bar:
         """Whether a figure is where it should be."""
         return self.low <= value <= self.high
 
+    def mark(self, value: float) -> str:
+        """Return the sign of a figure: an interval that holds more than asked is no miss."""
+        if self.met(value):
+            return "✓"
+        return "△" if self.metric == "coverage_80" and value > self.high else "✗"
+
     @property
     def wanted(self) -> str:
-        """The bar in words."""
+        """The target in words."""
         if self.high >= 100.0:
             return f"at least {self.low:g} %"
         if self.low < 0.0:
@@ -136,16 +153,16 @@ def summaries(cases: Sequence[Checked]) -> dict[str, dict[str, Figures]]:
 
 
 def bar_rows(cases: Sequence[Checked]) -> Rows:
-    """Return a record per bar: what is asked, and each group's figure with a mark."""
+    """Return a record per target: what is asked, and each group's figure with a mark."""
     groups = summaries(cases)
     rows: Rows = []
     for bar in BARS:
-        row: dict[str, Any] = {"figure": bar.what, "bar": bar.wanted}
+        row: dict[str, Any] = {"figure": bar.what, "target": bar.wanted}
         for title, summary in groups.items():
             value = bar.value(summary)
             n = summary[bar.metric]["n"] or 0.0
-            mark = "" if value is None else "✓ " if bar.met(value) else "✗ "
-            row[title] = "–" if value is None else f"{mark}{value:.1f} % of {n:.0f}"
+            said = "" if value is None else f"{bar.mark(value)} {percent(value)} of {n:.0f}"
+            row[title] = said or "–"
         rows.append(row)
     return rows
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from specsim.analysis.overlay import with_counted_acceptance
 from specsim.calibration.acceptance import counted_acceptance
+from specsim.calibration.remarks import AcceptanceGroup, acceptance_groups
 from specsim.export.figures.look import (
     HEIGHT,
     OFF,
@@ -21,11 +23,12 @@ from specsim.export.figures.look import (
     end_names,
     load_axis,
     load_title,
+    only_load,
     with_data,
 )
-from specsim.schema.calibration import CalibrationReport, FitRow, ParameterReport
+from specsim.schema.calibration import CalibrationReport, FitRow
 from specsim.schema.measurement import Measurement
-from specsim.schema.results import Prediction
+from specsim.schema.results import BaselinePoint, Point, Prediction, SpeculativePoint
 from specsim.schema.scenario import Load, Scenario
 
 Metric = Literal["tpot_ms", "output_tok_s"]
@@ -33,11 +36,9 @@ TITLES: dict[Metric, str] = {
     "tpot_ms": "time per output token [ms]",
     "output_tok_s": "output tokens/s of a replica",
 }
-_COLOURS = (ON, TURN, "#b87700", "#cc79a7", "#009e73", "#56b4e9")
+_COLOURS = (ON, TURN, "#009e73", "#cc79a7", "#b87700", "#56b4e9")
 """Of runs with speculation, by k."""
 _LADDER = tuple(2.0**i for i in range(11))
-_FACTORS = (0.1, 10.0)
-"""Ends of the axis of factors: what lies beyond stands on the edge."""
 
 
 def load_of(row: Measurement) -> tuple[float, bool] | None:
@@ -50,6 +51,22 @@ def load_of(row: Measurement) -> tuple[float, bool] | None:
 def series_of(k: int) -> str:
     """Return what the runs of one k are called in charts: `off` is k = 0."""
     return f"on, k = {k}" if k else "off"
+
+
+def series_of_group(group: AcceptanceGroup) -> str:
+    """Return what runs are called that differ from others of their k in acceptance."""
+    return f"{series_of(group.num_speculative_tokens)}, {group.length:.2f} a step"
+
+
+def mixed_groups(rows: Sequence[Measurement]) -> tuple[AcceptanceGroup, ...]:
+    """Return the runs by acceptance, of each k that has more than one."""
+    found = acceptance_groups(rows).values()
+    return tuple(group for groups in found if len(groups) > 1 for group in groups)
+
+
+def names_of_mixed(rows: Sequence[Measurement]) -> dict[str, str]:
+    """Return what charts call runs that are not named by their k alone, by source."""
+    return {row.source: series_of_group(g) for g in mixed_groups(rows) for row in g.rows}
 
 
 def read_rows(rows: Iterable[Measurement]) -> Rows:
@@ -119,10 +136,22 @@ def without_acceptance(scenario: Scenario, rows: Sequence[Measurement]) -> Scena
     return scenario.model_copy(update={"speculation": speculation})
 
 
-def measured_rows(prediction: Prediction, rows: Sequence[Measurement], metric: Metric) -> Rows:
-    """Return a record per run, and per load of the prediction: measured, or predicted."""
+def measured_rows(
+    prediction: Prediction,
+    rows: Sequence[Measurement],
+    metric: Metric,
+    of_groups: Mapping[str, Prediction] = MappingProxyType({}),
+) -> Rows:
+    """Return a record per run, and per load of the prediction: measured, or predicted.
+
+    Parameters
+    ----------
+    of_groups : mapping
+        Predictions for runs that differ in acceptance, by what these are called.
+    """
     is_open = prediction.points[0].request_rate is not None
     predicted_k = int(prediction.scenario["speculation"].get("num_speculative_tokens") or 0)
+    names = names_of_mixed(rows)
     found: Rows = []
     for row in rows:
         load = load_of(row)
@@ -132,28 +161,46 @@ def measured_rows(prediction: Prediction, rows: Sequence[Measurement], metric: M
         if load is None or load[1] != is_open or value is None or row.arm == "unknown":
             continue
         k = (row.num_speculative_tokens or predicted_k) if row.arm == "on" else 0
-        found.append({"what": "measured", "load": load[0], "run": series_of(k),
+        run = names.get(row.source, series_of(k))
+        found.append({"what": "measured", "load": load[0], "run": run,
                       "value": value, "file": row.source})  # fmt: skip
-    for p in prediction.points:
-        at = p.concurrency if p.request_rate is None else p.request_rate
-        for arm, service in ((0, p.baseline), (predicted_k, p.speculative)):
+    on = dict(of_groups) or {series_of(predicted_k): prediction}
+    curves: list[tuple[str, list[tuple[Point, BaselinePoint | SpeculativePoint | None]]]]
+    curves = [(series_of(0), [(p, p.baseline) for p in prediction.points])]
+    curves += [(run, [(p, p.speculative) for p in one.points]) for run, one in on.items()]
+    for run, services in curves:
+        for p, service in services:
+            at = p.concurrency if p.request_rate is None else p.request_rate
             if service is not None and (value := getattr(service, metric)) is not None:
-                found.append({"what": "predicted", "load": at, "run": series_of(arm),
-                              "value": value, "file": ""})  # fmt: skip
+                found.append({"what": "predicted", "load": at, "run": run, "value": value,
+                              "file": ""})  # fmt: skip
     return found
 
 
-def measured(prediction: Prediction, rows: Sequence[Measurement], metric: Metric) -> dict[str, Any]:
+def measured(
+    prediction: Prediction,
+    rows: Sequence[Measurement],
+    metric: Metric,
+    of_groups: Mapping[str, Prediction] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Draw runs as dots over the curves that are predicted for their loads."""
     return _runs_chart(
-        measured_rows(prediction, rows, metric),
+        measured_rows(prediction, rows, metric, of_groups),
         TITLES[metric],
         is_open=prediction.points[0].request_rate is not None,
     )
 
 
-def fit_records(report: CalibrationReport, metric: Metric) -> Rows:
-    """Return a record per run of a fit, and of those held out: measured, fitted and its band."""
+def fit_records(
+    report: CalibrationReport, metric: Metric, names: Mapping[str, str] = MappingProxyType({})
+) -> Rows:
+    """Return a record per run of a fit, and of those held out: measured, fitted and its band.
+
+    Parameters
+    ----------
+    names : mapping
+        What runs are called that are not named by their k alone, by source.
+    """
     fields = ("tpot_ms", "fit_tpot_ms", "fit_tpot_low_ms", "fit_tpot_high_ms")
     if metric == "output_tok_s":
         fields = ("output_tok_s", "fit_output_tok_s", "fit_output_tok_s_low",
@@ -163,23 +210,28 @@ def fit_records(report: CalibrationReport, metric: Metric) -> Rows:
         record
         for rows, what in ((report.rows, "measured"), (held, "held out"))
         for row in rows
-        if (record := _fit_record(row, fields, what)) is not None
+        if (record := _fit_record(row, fields, what, names)) is not None
     ]
 
 
-def _fit_record(row: FitRow, fields: tuple[str, ...], what: str) -> dict[str, Any] | None:
+def _fit_record(
+    row: FitRow, fields: tuple[str, ...], what: str, names: Mapping[str, str]
+) -> dict[str, Any] | None:
     value, fit, low, high = (getattr(row, name) for name in fields)
     if value is None or fit is None:
         return None
-    return {"what": what, "load": row.load, "run": series_of(row.num_speculative_tokens),
+    run = names.get(row.source, series_of(row.num_speculative_tokens))
+    return {"what": what, "load": row.load, "run": run,
             "value": value, "fitted": fit, "low": low, "high": high,
             "slower %": row.residual_pct, "left out, slower %": row.left_out_pct,
             "weight": row.weight, "file": row.source}  # fmt: skip
 
 
-def fitted(report: CalibrationReport, metric: Metric) -> dict[str, Any]:
+def fitted(
+    report: CalibrationReport, metric: Metric, names: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """Draw runs as dots over the fit's curves and 80 % bands; those held out are hollow."""
-    records = fit_records(report, metric)
+    records = fit_records(report, metric, names)
     curves: Rows = []
     for run, load in sorted({(r["run"], r["load"]) for r in records}):
         same = [r for r in records if (r["run"], r["load"]) == (run, load)]
@@ -206,7 +258,7 @@ def _runs_chart(records: Rows, title: str, *, is_open: bool) -> dict[str, Any]:
         for drawn in [{r["run"] for r in lines}]
         for run in _ordered(records)
     ]  # fmt: skip
-    form = _runs_form(title, tuple(_ordered(records)), is_open=is_open)
+    form = _runs_form(title, tuple(_ordered(records)), is_open=is_open, only=only_load(records))
     return with_data(
         form,
         {
@@ -224,14 +276,16 @@ def _ordered(records: Rows) -> list[str]:
 
 
 @functools.cache
-def _runs_form(title: str, runs: tuple[str, ...], *, is_open: bool) -> dict[str, Any]:
+def _runs_form(
+    title: str, runs: tuple[str, ...], *, is_open: bool, only: float | None
+) -> dict[str, Any]:
     alt = altair()
     on = [run for run in runs if run != "off"]
     colours = {"off": OFF} | {run: _COLOURS[i % len(_COLOURS)] for i, run in enumerate(on)}
     colour = alt.Color(
         "run:N", legend=None, scale=alt.Scale(domain=list(runs), range=[colours[r] for r in runs])
     )
-    x = load_axis(alt, is_open=is_open)
+    x = load_axis(alt, is_open=is_open, only=only)
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False))
     tooltip = [
         alt.Tooltip("what:N", title="point"), alt.Tooltip("run:N", title="speculation"),
@@ -275,68 +329,3 @@ def speedups(report: CalibrationReport) -> dict[str, Any]:
     lines = [{**r, "what": "predicted", "value": r["fitted"]} for r in records]
     is_open = any(r.request_rate is not None for r in report.calibration.runs)
     return _runs_chart([*records, *lines], "speedup, on / off", is_open=is_open)
-
-
-def factor_rows(parameters: Sequence[ParameterReport]) -> Rows:
-    """Return a record per factor: its interval, the prior's, and the constant itself."""
-    return [
-        {"parameter": p.name, "what": p.description, "told": p.identifiable,
-         "factor": p.factor, "low": p.low, "high": p.high, "prior low": p.prior_low,
-         "prior high": p.prior_high, "constant": p.value, "unit": p.unit,
-         "at its limit": p.at_bound and p.identifiable, "would tell more": p.would_tell}
-        for p in parameters
-    ]  # fmt: skip
-
-
-def factors(parameters: Sequence[ParameterReport]) -> dict[str, Any]:
-    """Draw each factor with its 95 % interval over that of the prior; 1 is as shipped."""
-    low, high = _FACTORS
-
-    def held(value: float | None) -> float | None:
-        return None if value is None else min(max(value, low), high)
-
-    records = [
-        {**row, "prior_from": held(row["prior low"]), "prior_to": held(row["prior high"]),
-         "from": held(row["low"]), "to": held(row["high"]), "at": held(row["factor"]),
-         "state": "" if row["told"] else "not told"}
-        for row in factor_rows(parameters)
-    ]  # fmt: skip
-    datasets = {"factors": records, "told": [r for r in records if r["told"]],
-                "one": [{"one": 1.0}]}  # fmt: skip
-    return {**with_data(_factors_form(), datasets), "height": 28 * len(records) + 60}
-
-
-@functools.cache
-def _factors_form() -> dict[str, Any]:
-    alt = altair()
-    scale = alt.Scale(type="log", domain=list(_FACTORS), nice=False)
-    axis = alt.Axis(values=[0.1, 0.2, 0.5, 1, 2, 5, 10], format="~g")
-    title = "factor on the shipped constant"
-    every = alt.Chart(dataset(alt, "factors")).encode(
-        y=alt.Y("parameter:N", sort=None, title=None, axis=alt.Axis(labelLimit=200, ticks=False))
-    )
-    told = every.properties(data=dataset(alt, "told"))
-    tooltip = [
-        alt.Tooltip("parameter:N"), alt.Tooltip("what:N"),
-        *(alt.Tooltip(f"{name}:Q", format=".3g")
-          for name in ("factor", "low", "high", "prior low", "prior high", "constant")),
-        alt.Tooltip("unit:N"), alt.Tooltip("would tell more:N"),
-    ]  # fmt: skip
-    x = alt.X("prior_from:Q", scale=scale, axis=axis, title=title)
-    one = alt.Chart(dataset(alt, "one")).mark_rule(strokeDash=[4, 4], color=OFF)
-    form = alt.layer(
-        every.mark_bar(height=16, opacity=0.2, color=OFF).encode(
-            x=x, x2="prior_to:Q", tooltip=tooltip
-        ),
-        one.encode(x=alt.X("one:Q", scale=scale)),
-        told.mark_bar(height=6, color=ON, opacity=0.75).encode(
-            x=alt.X("from:Q", scale=scale), x2="to:Q", tooltip=tooltip
-        ),
-        told.mark_point(filled=True, size=90, color=ON, opacity=1).encode(
-            x=alt.X("at:Q", scale=scale), tooltip=tooltip
-        ),
-        every.mark_text(color=OFF, fontSize=11, align="left", dx=5).encode(
-            x=alt.value(0), text="state:N"
-        ),
-    )
-    return cast(dict[str, Any], form.to_dict())

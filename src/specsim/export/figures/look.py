@@ -47,17 +47,33 @@ def load_title(*, is_open: bool) -> str:
     return "requests per second and replica" if is_open else "concurrent requests per replica"
 
 
-def load_axis(alt: Any, *, is_open: bool) -> Any:
-    """Return the axis of loads: concurrent requests as powers of two, or requests per second."""
+def only_load(rows: Rows) -> float | None:
+    """Return the load of rows that have but one; None of others."""
+    loads = {row["load"] for row in rows if row["load"]}
+    return float(loads.pop()) if len(loads) == 1 else None
+
+
+def load_axis(alt: Any, *, is_open: bool, only: float | None = None) -> Any:
+    """Return the axis of loads: concurrent requests as powers of two, or requests per second.
+
+    Parameters
+    ----------
+    only : float, optional
+        The one load that is drawn: an axis without a width would have all its ticks in one place.
+    """
     if is_open:
         return alt.X("load:Q", title=load_title(is_open=True),
                      axis=alt.Axis(grid=False, tickCount=8))  # fmt: skip
     return alt.X(
         "load:Q",
         title=load_title(is_open=False),
-        scale=alt.Scale(type="log", base=2, nice=False),
+        scale=alt.Scale(type="log", base=2, nice=False, **_around(only)),
         axis=alt.Axis(values=_POWERS_OF_TWO, grid=False, format="~g", labelOverlap="greedy"),
     )
+
+
+def _around(only: float | None) -> dict[str, Any]:
+    return {} if only is None else {"domain": [only / 2.0, only * 2.0]}
 
 
 def with_data(spec: dict[str, Any], datasets: Mapping[str, Rows]) -> dict[str, Any]:
