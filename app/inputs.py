@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import link
@@ -201,23 +201,21 @@ def _take_command(side: Side) -> None:
     """Fill the widgets from a pasted command."""
     # Of the session: what a quick click sends along with the text is not drawn yet.
     text = str(st.session_state[side.key("pasted")])
-    try:
-        found, said = from_command(text, side)
-    except SpecsimError as problem:
-        st.session_state[side.key("said")] = False, str(problem)
-        return
-    side.put(found)
-    st.session_state[side.key("said")] = True, said
+    _take(side, lambda: from_command(text, side))
 
 
 def _take_file(side: Side) -> None:
     """Fill the widgets from an uploaded scenario."""
     upload = st.session_state[side.key("scenario_upload")]
     st.session_state.pop(side.key("said"), None)
-    if upload is None:
-        return
+    if upload is not None:
+        _take(side, lambda: from_file(upload, side))
+
+
+def _take(side: Side, read: Callable[[], tuple[dict[str, Any], str]]) -> None:
+    """Fill the widgets from what is read, and keep what is to be said of it."""
     try:
-        found, said = from_file(upload, side)
+        found, said = read()
     except SpecsimError as problem:
         st.session_state[side.key("said")] = False, str(problem)
         return
