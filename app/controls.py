@@ -17,6 +17,7 @@ from state import (
     models,
 )
 
+from specsim.analysis.maps import load_stops
 from specsim.catalog.acceptance import profile_ids
 from specsim.catalog.engines import engine_versions
 from specsim.errors import nearest
@@ -29,13 +30,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "request_rate": (1e-6, 1e9),
 }  # fmt: skip
 """Least and most of each number; whole ones are counts."""
-LOADS: tuple[int, ...] = tuple(
-    sorted({
-        *range(1, 16),
-        *(2**octave + step * 2**octave // 8 for octave in range(4, 12) for step in range(8)),
-        *(50, 100, 200, 500, 1000, 2000), MOST_LOAD,
-    })
-)  # fmt: skip
+LOADS = load_stops(MOST_LOAD)
 """Stops of the load: every one at first, then eight an octave, as loads differ by ratios."""
 _FEW = 4
 FREE = frozenset({"model", "settings", "positions"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import streamlit as st
 from show import beside, escaped, figure
@@ -21,9 +21,11 @@ from specsim.export.tables import count
 from specsim.schema.calibration import Calibration
 from specsim.schema.scenario import Scenario
 
-_ACCEPTANCES = {"rate": "accepted / drafted", "length": "tokens per step"}
-_MORE = {"prompt": "Long prompts", "roofline": "Roofline", "regimes": "What binds a step"}
-_PROMPTS = {"whole": "whole requests", "decoding": "decoding alone"}
+# By what is chosen, which is what a link says.
+_ACCEPTANCES: dict[str, Literal["rate", "length"]] = {
+    "accepted / drafted": "rate", "tokens per step": "length",
+}  # fmt: skip
+_PROMPTS = {"whole requests": "whole", "decoding alone": "decoding"}
 _ASKED: dict[str, Callable[..., Any]] = {
     "maps": speedup_maps, "prompts": prompt_maps, "roofline": roofline, "regimes": regimes,
 }  # fmt: skip
@@ -71,16 +73,16 @@ def _side(asked: Asked, *, alone: bool) -> None:
 
 def _maps(asked: Asked, maps: Maps, *, alone: bool) -> None:
     picked = _picked(asked)
-    kind = cast(Literal["rate", "length"], st.segmented_control(
-        "Acceptance as", list(_ACCEPTANCES), default="rate", required=True,
-        format_func=_ACCEPTANCES.__getitem__, **bound(asked.side.key("map_acceptance")),
-    ))  # fmt: skip
+    kind = _ACCEPTANCES[st.segmented_control(
+        "Acceptance as", list(_ACCEPTANCES), default=next(iter(_ACCEPTANCES)), required=True,
+        **bound(asked.side.key("map_acceptance")),
+    )]  # fmt: skip
     left, right = st.columns(2, gap="medium") if alone else (st.container(), st.container())
     with left:
         st.subheader("Load and acceptance", anchor=False)
         rows = maps.lengths if kind == "length" else None
         figure(acceptance_map(maps, kind, picked=picked),
-               map_rows(maps.acceptance, kind, rows=rows),
+               map_rows(maps.acceptance, kind, rows=rows, own=maps.own),
                key=asked.side.key(f"map_{kind}"), alt="speedup over concurrency and acceptance",
                on_select=lambda: _take(asked, f"map_{kind}", "acceptance"))  # fmt: skip
     with right:
@@ -94,7 +96,8 @@ def _over_k(asked: Asked, maps: Maps, picked: Picked | None) -> None:
     if maps.k is None:
         st.info("A tree has a shape, not one k: only its own is compared with off.")
         return
-    figure(k_map(maps, picked=picked), map_rows(maps.k, "k"), key=asked.side.key("map_k"),
+    figure(k_map(maps, picked=picked), map_rows(maps.k, "k", own=maps.own),
+           key=asked.side.key("map_k"),
            alt="speedup over concurrency and draft tokens, with the best k",
            on_select=lambda: _take(asked, "map_k", "k"))  # fmt: skip
 
@@ -118,8 +121,9 @@ def _take(asked: Asked, chart: str, on: str) -> None:
     cells = [] if event is None else event.get("selection", {}).get("picked", [])
     state = asked.side.key("map_cell")
     before: Picked | None = st.session_state.get(state)
-    if cells and "load" in cells[0]:
-        st.session_state[state] = Picked(on, float(cells[0]["load"]), float(cells[0]["row"]))
+    # What stands on the map (a line, a name) is no cell.
+    if cells and cells[0].get("cell") is not None:
+        st.session_state[state] = Picked(on, float(cells[0]["load"]), float(cells[0]["cell"]))
     elif before is not None and before.on == on:
         st.session_state[state] = None
 
@@ -138,7 +142,7 @@ def _sentence(maps: Maps, picked: Picked | None) -> None:
 def _legend(asked: Asked, maps: Maps) -> None:
     texts = [
         "Dark line: no gain and no loss. Best k is 0 where off is best. Palest cells, 0.95 to "
-        "1.05: no difference that matters."
+        "1.05: no difference that matters. Numbers lists your own cell first, then your load."
     ]
     assert asked.scenario is not None
     if asked.scenario.load.request_rate is not None:
@@ -156,14 +160,14 @@ def _legend(asked: Asked, maps: Maps) -> None:
 
 def _more(asked: Asked) -> None:
     speculates = asked.scenario is not None and asked.scenario.speculation.method != "none"
-    names = {key: name for key, name in _MORE.items() if speculates or key != "prompt"}
+    draws = {"Long prompts": _prompts} if speculates else {}
+    draws |= {"Roofline": _roofline, "What binds a step": _regimes}
     # One chart at a time: those that nobody looks at cost as much.
     chosen = st.segmented_control(
-        "More", list(names), default=next(iter(names)), required=True,
-        format_func=_MORE.__getitem__,
+        "More", list(draws), default=next(iter(draws)), required=True,
         label_visibility="collapsed", **bound(asked.side.key("map_more")),
     )  # fmt: skip
-    {"prompt": _prompts, "roofline": _roofline, "regimes": _regimes}[chosen](asked)
+    draws[chosen](asked)
 
 
 def _prompts(asked: Asked) -> None:
@@ -171,15 +175,15 @@ def _prompts(asked: Asked) -> None:
     if found is None:
         return
     st.subheader("Load and prompt length", anchor=False)
-    counted = st.segmented_control(
-        "Speedup of", list(_PROMPTS), default="whole", required=True,
-        format_func=_PROMPTS.__getitem__,
+    counted = _PROMPTS[st.segmented_control(
+        "Speedup of", list(_PROMPTS), default=next(iter(_PROMPTS)), required=True,
         label_visibility="collapsed", **bound(asked.side.key("map_prompts")),
-    )  # fmt: skip
+    )]  # fmt: skip
     decoding = counted == "decoding"
     shown = found.decoding if decoding else found.whole
     picked = _picked(asked)
-    figure(prompt_map(found, decoding=decoding, picked=picked), map_rows(shown, "prompt"),
+    figure(prompt_map(found, decoding=decoding, picked=picked),
+           map_rows(shown, "prompt", own=found.own),
            key=asked.side.key(f"map_{counted}"), alt="speedup over concurrency and prompt length",
            on_select=lambda: _take(asked, f"map_{counted}", "prompt"))  # fmt: skip
     if picked is not None and picked.on == "prompt":
@@ -203,9 +207,12 @@ def _roofline(asked: Asked) -> None:
     figure(roofline_figure(found), roofline_rows(found), key=asked.side.key("map_roofline"),
            alt="arithmetic intensity against TFLOP/s, off and on, by load")  # fmt: skip
     st.caption(
-        "One GPU, one pass without prompts, at the loads written beside the points. Solid: the "
-        "datasheet's limits; dashed: what its kernels reach of them. Verifying drafts moves a pass "
-        "to the right: it pays while there is room up along the slope."
+        "A GPU is held up either by reading memory (the slope) or by arithmetic (the flat top). "
+        "Each point is an operating point: what one GPU does in one decode pass, without prompts, "
+        "with as many requests in flight as is written beside it. To the right: more arithmetic "
+        "per byte read; up: more arithmetic per second. Verifying drafts moves a point to the "
+        "right, and pays while it still climbs the slope; at the flat top more tokens just take "
+        "longer. Solid: the datasheet's limits; dashed: what kernels reach of them."
     )
 
 
@@ -217,7 +224,10 @@ def _regimes(asked: Asked) -> None:
     figure(regimes_figure(found), regime_rows(found), key=asked.side.key("map_regimes"),
            alt="shares of a step by cause over load, off and on")  # fmt: skip
     st.caption(
-        "Shares of one decode step by cause, as the points of a prediction have them; named: the "
-        "largest. Memory is the reading of weights and activations, KV cache that of the "
-        "requests' cache."
+        "What one decode step spends its time on, in shares, from few requests in flight to many. "
+        "Named is the largest share: that is the regime, and the loads from one white line to the "
+        "next are in the same one. Memory: reading weights and activations; KV cache: reading what "
+        "is kept of the running requests; compute: arithmetic; communication: between GPUs; host: "
+        "the engine's own work on the CPU. Drafts are cheap to verify while memory or KV cache "
+        "is the largest, and dear once compute is."
     )

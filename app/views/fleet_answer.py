@@ -9,10 +9,11 @@ import streamlit as st
 from show import escaped, figure
 from state import Asked, bound
 
-from specsim.export.figures import fleet
+from specsim.export.figures import fleet, fleet_words
 from specsim.export.tables import figure as digits
 from specsim.schema.plan import Candidate, Plan
 from specsim.schema.slo import Slo
+from views.fleet_inputs import assumptions
 
 _PICTURES: dict[str, tuple[Callable[[Plan], Any], Callable[[Plan], Any]]] = {
     "Cost": (fleet.cost, fleet.pairs),
@@ -70,6 +71,27 @@ def _verdict(found: Plan) -> None:
         with st.container(horizontal=True, gap="medium"):
             for label, value, text in _metrics(best):
                 st.metric(label, value, help=text, width="content")
+        _how(found, best)
+
+
+def _how(found: Plan, best: Candidate) -> None:
+    """Say how the numbers above came about: what was rounded, assumed, and left to compare."""
+    for arm, c in zip(("off", "on"), fleet.arms(found), strict=True):
+        said = "" if c is None else fleet_words.rounding(found, c)
+        if said and (c is best or "Nearly" in said):
+            st.markdown(f":gray-badge[replicas, {arm}] {escaped(said)}")
+    tried = fleet_words.fewer_drafts(found)
+    if tried is not None:
+        k, fewer = tried
+        st.markdown(f":orange-badge[k = {k} only] compared with off, and it loses. Fewer drafts "
+                    "cost less at high load: add "
+                    f"{', '.join(map(str, fewer))} under “Also draft tokens, k”.")  # fmt: skip
+    assumed = assumptions(found)
+    if assumed:
+        st.markdown(f":orange-badge[assumed] {escaped(' · '.join(assumed))}. They are what this "
+                    "page starts with: set your own above.")  # fmt: skip
+    if best.usd_per_mtok_average is not None:
+        st.caption(escaped(fleet_words.dollars(found)))
 
 
 def _metrics(best: Candidate) -> list[tuple[str, str, str]]:
@@ -77,7 +99,7 @@ def _metrics(best: Candidate) -> list[tuple[str, str, str]]:
         return "–" if value is None else f"${value:{pattern}}"
 
     return [
-        ("A month", usd(best.usd_per_month, ",.0f"), "30.4 days of 24 hours, idle hours included."),
+        ("$/month", usd(best.usd_per_month, ",.0f"), "30.4 days of 24 hours, idle hours included."),
         ("$/Mtok, month", usd(best.usd_per_mtok_average, ".2f"),
          "Per million output tokens at the load of the month: idle hours are paid too."),
         ("$/Mtok, peak", usd(best.usd_per_mtok_peak, ".2f"), "The same at the peak."),
@@ -120,6 +142,7 @@ def _ranking(found: Plan) -> None:
         st.dataframe(rows, hide_index=True, column_config={
             "rank": st.column_config.NumberColumn("#", width="small"),
             "gpus": "GPUs",
+            "replicas_needed": st.column_config.NumberColumn("needed, unrounded", format="%.2f"),
             "load_at_slo_requests_per_s": st.column_config.NumberColumn(
                 "at SLO, requests/s", format="%.3g"),
             "usd_per_month": st.column_config.NumberColumn("$/month", format="$%,.0f"),

@@ -14,9 +14,10 @@ from specsim.analysis.plan.candidates import listed_price
 from specsim.analysis.plan.fleet import GPUS_PER_SERVER
 from specsim.catalog.hardware import load_hardware
 from specsim.errors import SpecsimError
+from specsim.export.tables import exact
 from specsim.export.tables import figure as digits
 from specsim.schema.base import parse
-from specsim.schema.plan import PricePaid
+from specsim.schema.plan import Plan, PricePaid
 from specsim.schema.prices import LEAST_USD, MOST_USD
 from specsim.schema.scenario import LEAST_RATE, MOST_RATE
 from specsim.schema.slo import Slo
@@ -49,6 +50,8 @@ _AXES = {
     "gpu": "hardware.accelerator",
     "tp": "hardware.tensor_parallel_size",
 }
+_TARGET_UTILIZATION, _SPARES = 0.7, 1
+"""What the page starts from, beside the schema's."""
 _GIVEN = "given on this page"
 
 
@@ -80,6 +83,25 @@ def controls(asked: Sequence[Asked]) -> tuple[Setting | None, dict[str, dict[str
     return Setting(traffic, slo, prices, gpus_per_server), axes
 
 
+def assumptions(found: Plan) -> list[str]:
+    """Return what a plan was made for that is as the page starts, and may be nobody's."""
+    traffic, slo = found.traffic, Slo.model_validate(found.slo)
+    said = [
+        f"{exact(start)} {words}" for words, (key, start, *_) in _LOADS.items()
+        if traffic.get(key) == start
+    ]  # fmt: skip
+    if traffic.get("peak_to_avg") == PEAK_TO_AVG:
+        said.append(f"peak {PEAK_TO_AVG:g} × the average")
+    if traffic["target_utilization"] == _TARGET_UTILIZATION:
+        said.append(f"target use {_TARGET_UTILIZATION:.0%}")
+    if traffic["spares"] == _SPARES:
+        said.append("1 spare (N+1)")
+    promised = {f"{t.metric}_{t.statistic}": t.at_most_ms for t in slo.targets}
+    if promised == PRESETS[_START] and not slo.goodput_ms:
+        said.append(f"the promise of “{_START}”")
+    return said
+
+
 def _number(name: str, label: str, low: float, high: float, start: float | None,
             **more: Any) -> Any:  # fmt: skip
     pattern = None if isinstance(low, int) else "%g"
@@ -93,16 +115,17 @@ def _traffic() -> tuple[Traffic, int]:
     kind, start, low, high = _LOADS[words]
     data: dict[str, float] = {}
     fields: tuple[tuple[Any, ...], ...] = (
-        (kind, "Requests/s" if "/s" in words else "A month", low, high, start, None, ""),
+        (kind, "Requests/s" if "/s" in words else "Req./month", low, high, start, None, ""),
         ("peak_to_avg", "Peak factor", 1.0, 1e4, PEAK_TO_AVG, 0.5,
          "Peak / average: 2 to 3 if unknown."),
         ("hours_per_day", "Hours a day", 0.1, 24.0, 24.0, 1.0,
          "In which requests come; GPUs are paid for all 24."),
         ("growth_pct", "Growth, %", -99.0, 1e4, 0.0, 10.0, "Of the load, a year."),
-        ("target_utilization", "Target use", 0.01, 1.0, 0.7, 0.05,
+        ("target_utilization", "Target use", 0.01, 1.0, _TARGET_UTILIZATION, 0.05,
          "Share of the load at the SLO that a replica gets at the peak: 0.7 interactive, 0.85 "
          "internal, 0.95 batch."),
-        ("spares", "Spares", 0, 1000, 1, 1, "Replicas beyond those that the peak needs: 1 is N+1."),
+        ("spares", "Spares", 0, 1000, _SPARES, 1,
+         "Replicas beyond those that the peak needs: 1 is N+1."),
     )  # fmt: skip
     for row in zip(fields[::2], fields[1::2], strict=True):
         with st.container(horizontal=True, gap="xsmall"):

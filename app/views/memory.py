@@ -124,6 +124,11 @@ def _parts(asked: Asked, circle: MemoryCircle) -> None:
 def _steps(circle: MemoryCircle, on: Cap) -> None:
     """Show the circle: each step with its numbers, one leading to the next."""
     st.subheader("The circle", anchor=False)
+    st.caption(
+        "What a drafter costs in memory, step by step: it takes room from the KV cache, which "
+        "keeps the tokens of the requests that run; so fewer requests fit, the others wait, and "
+        "less is served under a heavy load. Under a light load nothing waits and nothing is lost."
+    )
     kv, off = circle.kv, circle.off
     top = count(circle.loads[-1])
     steps = (
@@ -144,6 +149,8 @@ def _steps(circle: MemoryCircle, on: Cap) -> None:
                 st.caption(escaped(text))
     gain = circle.on_tok_s[-1] / circle.off_tok_s[-1]
     st.caption(
+        f"{top} requests in flight are more than run at a time, off or on (the end of the chart "
+        "below): there the server is full in both, and a smaller cache costs the most. "
         f"Against off, {circle.off_tok_s[-1]:,.0f} tok/s at {top} requests, speculation is "
         f"{gain:.2f}× there, the smaller cache included."
     )

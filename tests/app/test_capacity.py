@@ -18,6 +18,7 @@ from streamlit.testing.v1 import AppTest
 import specsim
 from specsim.errors import SpecsimError
 from specsim.export.figures.fleet import target_words
+from specsim.export.figures.fleet_words import dollars, rounding
 from specsim.schema.calibration import (
     Calibration,
     CalibrationScope,
@@ -111,7 +112,7 @@ def test_answers_as_plan_does() -> None:
     expected = planned(Traffic(avg_qps=20), "ttft_p95_ms=500", "tpot_p99_ms=50")
     best = expected.candidates[0]
     assert metrics(at) == {
-        "A month": f"${best.usd_per_month:,.0f}",
+        "$/month": f"${best.usd_per_month:,.0f}",
         "$/Mtok, month": f"${best.usd_per_mtok_average:.2f}",
         "$/Mtok, peak": f"${best.usd_per_mtok_peak:.2f}",
         "Replicas": f"{best.replicas}",
@@ -128,6 +129,13 @@ def test_answers_as_plan_does() -> None:
     assert list(ranking["usd_per_month"]) == pytest.approx(
         [c.usd_per_month for c in expected.candidates]
     )
+    assert rounding(expected, best) in said
+    assert "assumed" in said
+    assert (
+        "20 average requests/s · peak 2.5 × the average · target use 70% · 1 spare (N+1) · "
+        "the promise of “interactive”"
+    ) in said
+    assert dollars(expected) in said
     # Each price with its date and where it is from.
     assert "as of 2026-07-10" in said
     assert not at.warning
@@ -146,7 +154,7 @@ def test_another_price_says_so_and_costs_no_load_test() -> None:
         Traffic(avg_qps=20), "ttft_p95_ms=500", "tpot_p99_ms=50",
         prices={"h100_sxm": PricePaid(2.0, None, "given on this page")},
     )  # fmt: skip
-    assert metrics(at)["A month"] == f"${expected.candidates[0].usd_per_month:,.0f}"
+    assert metrics(at)["$/month"] == f"${expected.candidates[0].usd_per_month:,.0f}"
     assert {k: len(t._known) for k, t in at.session_state["capacity_tests"].items()} == ran
     # The load of the side bar is not the plan's.
     at.select_slider(key="load").set_value(128).run()
@@ -177,6 +185,40 @@ def test_traffic_as_it_is_given(query: dict[str, str], average: float, peak: flo
     assert (traffic["avg_rate"], traffic["peak_rate"]) == pytest.approx((average, peak))
     assert slo["targets"] == []
     assert "Sized for" in words(at)
+
+
+def test_what_is_the_users_own_is_not_called_assumed() -> None:
+    at = sized(opened(capacity_slo="batch", capacity_ttft_p95="0", capacity_tpot_p99="0",
+                      capacity_avg_qps="21", capacity_peak_to_avg="3", capacity_spares="2",
+                      capacity_target_utilization="0.6"))  # fmt: skip
+    assert "assumed" not in words(at)
+    at.number_input(key="capacity_spares").set_value(1).run()
+    assert "1 spare (N+1). They are what this page starts with" in words(sized(at))
+
+
+def test_fewer_drafts_are_offered_where_the_own_k_loses() -> None:
+    at = sized(opened(length="1.05", k="4"))
+    assert "Speculation off" in at.subheader[0].value
+    assert "k = 4 only" in words(at)
+    assert "add 1, 2, 3 under “Also draft tokens, k”" in words(at)
+    at.multiselect(key="capacity_k").set_value([1]).run()
+    assert "k = 4 only" not in words(sized(at))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"capacity_peak_to_avg": "0.1"}, {"capacity_traffic": "bogus"}, {"capacity_spares": "inf"},
+        {"capacity_spares": "nan"}, {"capacity_avg_qps": "-inf"}, {"capacity_k": "99"},
+        {"capacity_picture": "bogus"}, {"capacity_slo": "bogus"},
+    ],
+)  # fmt: skip
+def test_a_link_that_asks_for_what_cannot_be_is_survived(query: dict[str, str]) -> None:
+    at = opened(**query)
+    assert not at.error
+    assert at.number_input(key="capacity_spares").value == 1
+    assert at.number_input(key="capacity_peak_to_avg").value == 2.5
+    assert not at.button(key="capacity_size").disabled
 
 
 def test_room_spares_and_servers() -> None:
@@ -259,7 +301,7 @@ def test_two_sides() -> None:
     one, two = (at.session_state[f"{p}capacity_sized"].plan for p in ("", "b_"))
     assert {c.accelerator for c in one.candidates} == {"h100_sxm"}
     assert [(c.accelerator, c.arm) for c in two.candidates] == [("h200_sxm", "baseline")]
-    months = [m.value for m in at.metric if m.label == "A month"]
+    months = [m.value for m in at.metric if m.label == "$/month"]
     assert months == [f"${p.candidates[0].usd_per_month:,.0f}" for p in (one, two)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,10 @@ def axis(chart: dict[str, Any]) -> str:
 
 def subheaders(at: AppTest) -> list[str]:
     return [s.value for s in at.subheader]
+
+
+def captions(at: AppTest) -> str:
+    return " ".join(c.value for c in at.caption)
 
 
 def numbers(at: AppTest, column: str) -> Any:
@@ -101,7 +106,7 @@ def test_the_numbers_are_predicts() -> None:
 
 def test_acceptance_by_its_other_name() -> None:
     at = opened()
-    at.segmented_control(key="map_acceptance").set_value("length").run()
+    at.segmented_control(key="map_acceptance").set_value("tokens per step").run()
     assert not at.exception
     assert axis(charts(at)[0]) == "tokens per step"
     rows = numbers(at, "acceptance_length")
@@ -111,7 +116,7 @@ def test_acceptance_by_its_other_name() -> None:
 def test_decoding_alone() -> None:
     at = opened()
     whole = numbers(at, "input_tokens")["speedup"].iloc[-1]
-    at.segmented_control(key="map_prompts").set_value("decoding").run()
+    at.segmented_control(key="map_prompts").set_value("decoding alone").run()
     assert not at.exception
     assert numbers(at, "input_tokens")["speedup"].iloc[-1] > 1.5 > whole
 
@@ -119,8 +124,8 @@ def test_decoding_alone() -> None:
 @pytest.mark.parametrize(
     ("more", "title", "column"),
     [
-        ("roofline", "Roofline of the target's decode pass", "flop_per_byte"),
-        ("regimes", "What binds a step, by load", "bound"),
+        ("Roofline", "Roofline of the target's decode pass", "flop_per_byte"),
+        ("What binds a step", "What binds a step, by load", "bound"),
     ],
 )
 def test_what_stands_behind_it(more: str, title: str, column: str) -> None:
@@ -173,7 +178,9 @@ def test_a_click_is_kept_and_taken_back() -> None:
         from views.crossover_map import _take
 
         asked = Asked(A, None, "", 32.0)
-        for cells in ([{"load": 54, "row": 0.25}], []):
+        for cells in (
+            [{"load": 54, "cell": 0.25}], [], [{"load": 54, "cell": None}],
+        ):  # fmt: skip
             st.session_state["map_rate"] = {"selection": {"picked": cells}}
             _take(asked, "map_k", "k")  # nothing was clicked there
             _take(asked, "map_rate", "acceptance")
@@ -182,17 +189,20 @@ def test_a_click_is_kept_and_taken_back() -> None:
     at = AppTest.from_function(script).run()
     assert not at.exception
     assert [t.value for t in at.text] == [
-        "Picked(on='acceptance', load=54.0, row=0.25)", "None",
+        "Picked(on='acceptance', load=54.0, row=0.25)",
+        # A name on the map is no cell.
+        "None",
+        "None",
     ]  # fmt: skip
 
 
 def test_an_arrival_rate_says_where_it_stands() -> None:
     at = opened(loads="per second")
     assert not at.exception
-    assert "over requests in flight whatever the load is given as" in at.caption[0].value
+    assert "over requests in flight whatever the load is given as" in captions(at)
     at = opened(loads="per second", request_rate="9000")
     assert not at.exception
-    assert "cannot be served without speculation" in at.caption[0].value
+    assert "cannot be served without speculation" in captions(at)
 
 
 def test_off_has_no_maps_but_a_roofline() -> None:
@@ -200,7 +210,7 @@ def test_off_has_no_maps_but_a_roofline() -> None:
     assert not at.exception
     assert at.info[0].value.startswith("Speculation is off")
     assert subheaders(at) == ["Roofline of the target's decode pass"]
-    at.segmented_control(key="map_more").set_value("regimes").run()
+    at.segmented_control(key="map_more").set_value("What binds a step").run()
     assert set(numbers(at, "bound")["arm"]) == {"off"}
 
 
@@ -208,7 +218,7 @@ def test_two_scenarios_beside_each_other() -> None:
     at = opened(compare="true", b_gpu="h200_sxm")
     assert not at.exception
     assert len(charts(at)) == 6
-    at.segmented_control(key="b_map_more").set_value("roofline").run()
+    at.segmented_control(key="b_map_more").set_value("Roofline").run()
     assert subheaders(at)[2] == "Load and prompt length"
     assert subheaders(at)[-1] == "Roofline of the target's decode pass"
 
@@ -236,6 +246,58 @@ def test_a_problem_is_a_sentence(query: dict[str, str], said: str) -> None:
     assert len(at.error) >= 1
     assert said in at.error[0].value.replace("\\", "")
     assert charts(at) == []
+
+
+def test_a_link_that_was_taken_is_not_called_refused() -> None:
+    query = {"map_acceptance": "tokens per step", "map_prompts": "decoding alone"}
+    for more in ("Long prompts", "Roofline", "What binds a step"):
+        at = opened(map_more=more, **query).run()
+        assert not at.warning
+        assert at.segmented_control(key="map_more").value == more
+        assert axis(charts(at)[0]) == "tokens per step"
+
+
+def test_columns_are_the_stops_of_the_load() -> None:
+    at = opened(load="64")
+    stops = {int(stop) for stop in at.select_slider(key="load").options}
+    for column in ("draft_acceptance_rate", "k", "input_tokens"):
+        loads = set(numbers(at, column)["concurrency"])
+        assert loads <= stops
+        assert {62, 63}.isdisjoint(loads)
+        assert {64, 72, 100} <= loads
+
+
+@pytest.mark.parametrize("query", [{"load": "64"}, {"load": "77", "k": "6", "length": "2.15"}])
+def test_the_own_point_is_the_first_line_and_what_if_says_the_same(query: dict[str, str]) -> None:
+    at = opened(**query)
+    more: dict[str, Any] = {
+        "speculation.num_speculative_tokens": int(query.get("k", "4")),
+        "speculation.acceptance": {"length": float(query.get("length", "2.4"))},
+    }
+    expected = speedup(float(query["load"]), **more)
+    for column in ("draft_acceptance_rate", "k", "input_tokens"):
+        first = numbers(at, column).iloc[0]
+        assert first["concurrency"] == float(query["load"])
+        assert first["speedup"] == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["accepted / drafted", "tokens per step"])
+def test_a_click_on_the_own_point_reads_it(browser: Browser, address: str, kind: str) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.goto(f"{address}/crossover-map?load=64&map_acceptance={kind}".replace(" ", "%20"))
+    graph = page.get_by_test_id("stVegaLiteChart").first
+    expect(graph.locator(".mark-rect path").first).to_be_visible(timeout=30_000)
+    words = f"speedup {speedup(64.0):.2f}×"
+    graph.locator(".mark-symbol path").last.click(force=True)
+    said = page.get_by_text("At 64 requests in flight and 35% of the drafts accepted")
+    expect(said).to_contain_text(words, timeout=15_000)
+    # A cell beside it, in the column that is outlined now, can be chosen all the same.
+    column = f'path[aria-label*="requests per replica: {math.sqrt(60 * 64):.6g};"]'
+    graph.locator(f".mark-rect {column}").nth(2).click(force=True)
+    expect(page.get_by_text("At 64 requests in flight and 10% of the drafts")).to_be_visible(
+        timeout=15_000
+    )
+    page.close()
 
 
 def test_a_click_in_a_browser(browser: Browser, address: str) -> None:

@@ -102,6 +102,9 @@ def test_the_circle_is_told_with_caps_marked() -> None:
     marks = {m["label"].partition(":")[0] for m in chart["marks"]}
     assert marks == {"off", "on", "your load"}
     assert any(m.label.startswith("→ Throughput at") for m in at.metric)
+    said = " ".join(c.value for c in at.caption)
+    assert "takes room from the KV cache" in said
+    assert "more than run at a time, off or on" in said
 
 
 def test_a_model_len_beyond_the_cache_is_a_warning() -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from specsim.analysis.arms import Arm
 from specsim.analysis.best_k import searched_k
-from specsim.analysis.crossover import intervals_above_one, search_loads
+from specsim.analysis.crossover import intervals_above_one
 from specsim.analysis.curves import Pair, pair, service_at_rates
 from specsim.analysis.overlay import Overlay
 from specsim.analysis.prepare import prepared
@@ -33,9 +33,13 @@ Array = npt.NDArray[np.float64]
 Segment = tuple[float, float, float, float]
 """A piece of a line: load and row of its start, load and row of its end."""
 
-_COLUMNS, _ACCEPTANCES, _PROMPTS = 48, 33, 17
+_ACCEPTANCES, _PROMPTS = 21, 13
+"""Rows of a map beside the user's own: acceptances are 5 % apart."""
 _FEWEST = 8.0
 """Loads of a map go at least this far."""
+_ROUND = tuple(digit * 10**power for power in range(1, 6) for digit in (1, 2, 5))
+_SAME = 1e-6
+"""Places on an axis that are a smaller share of it apart are one."""
 _SHORTEST_PROMPT = 128.0
 
 
@@ -116,6 +120,20 @@ class Maps:
     own: OwnPoint
 
 
+def load_stops(most: float) -> tuple[int, ...]:
+    """Return the loads that can be asked about, up to one: maps have them as their columns.
+
+    Every one at first, then eight an octave, as loads differ by ratios; and round ones.
+
+    >>> load_stops(40)
+    (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40)
+    """
+    top = max(int(most), 1)
+    octaves = range(4, max(top.bit_length(), 4))
+    eighths = (2**octave + step * 2**octave // 8 for octave in octaves for step in range(8))
+    return tuple(sorted({top, *(n for n in (*range(1, 16), *eighths, *_ROUND) if n < top)}))
+
+
 def speedup_maps(
     scenario: Scenario,
     *,
@@ -143,13 +161,12 @@ def speedup_maps(
     arms = replace(pair(deployment, laid.point()), is_open=False)
     own = _own(deployment, arms, load)
     loads = _loads(arms, own.load)
-    drafting = 1.0 + np.linspace(0.0, deployment.num_speculative_tokens, _ACCEPTANCES)
-    k = deployment.num_speculative_tokens
+    k, drafted = deployment.num_speculative_tokens, model.drafted_tokens()
+    accepted = _with(np.linspace(0.0, k / drafted, _ACCEPTANCES), own.draft_acceptance_rate)
+    drafting = np.minimum(1.0 + drafted * accepted, 1.0 + k)
     rates = law.first_rate_from_length(target_length=drafting, decay=1.0, k=k)
     over_acceptance = _map(
-        arms.at_rates(np.asarray(rates), k, model.proposal_rate),
-        loads,
-        (drafting - 1.0) / model.drafted_tokens(),
+        arms.at_rates(np.asarray(rates), k, model.proposal_rate), loads, accepted
     )
     lengths = law.over_all_steps(drafting_length=drafting, proposal_rate=model.proposal_rate)
     over_k = best = None
@@ -226,7 +243,14 @@ def _prompt_lengths(deployment: Deployment) -> Array:
     # No prompt is shorter than what is cached of it.
     cached = max(workload.cached_prompt_tokens, workload.cached_prompt_tokens_speculative or 0.0)
     shortest = min(max(_SHORTEST_PROMPT, cached), workload.input_tokens)
-    return np.unique(np.rint(np.geomspace(shortest, longest, _PROMPTS)))
+    prompts = np.unique(np.rint(np.geomspace(shortest, longest, _PROMPTS)))
+    return _with(prompts, workload.input_tokens)
+
+
+def _with(places: Array, own: float) -> Array:
+    """Return the places of an axis with the user's own among them, in place of the same."""
+    others = places[np.abs(places - own) > _SAME * (np.ptp(places) or 1.0)]
+    return np.sort(np.append(others, own))
 
 
 def _with_prompts(arms: Pair, prompts: Num) -> Pair:
@@ -327,8 +351,8 @@ def in_flight(deployment: Deployment, baseline: Arm, load: float | None) -> floa
 
 
 def _loads(arms: Pair, own: float | None) -> Array:
-    most = max(arms.baseline.max_num_seqs, _FEWEST, own or 0.0)
-    return search_loads(most, n=_COLUMNS)
+    stops = np.array(load_stops(max(arms.baseline.max_num_seqs, _FEWEST, own or 0.0)), dtype=float)
+    return stops if own is None else _with(stops, own)
 
 
 def _map(arms: Pair, loads: Array, rows: Array) -> SpeedupMap:

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 import specsim
-from specsim.export.figures import fleet
-from specsim.schema.plan import Candidate, Plan, PricePaid, Reached
+from specsim.export.figures import fleet, fleet_words
+from specsim.schema.plan import Best, Candidate, Plan, PricePaid, Reached
 from specsim.schema.scenario import Scenario
 
 PRICE = PricePaid(2.0, "2026-07-10", "market")
@@ -58,18 +58,25 @@ def plan(*candidates: Candidate, target: float = 0.7) -> Plan:
     return Plan(candidates, None, "v", traffic, {}, {}, (), (), {})
 
 
-def test_pairs_keep_off_beside_its_ways_of_speculating() -> None:
-    rows = fleet.pairs(plan(ON, OTHER, OFF, *REFUSED))
+def test_bars_are_in_the_order_of_the_table() -> None:
+    found = plan(ON, OTHER, OFF, *REFUSED)
+    rows = fleet.pairs(found)
     assert [(r["place"], r["name"], r["arm"], r["rank"]) for r in rows] == [
-        (0, "h100 tp1", "off", 3), (1, "h100 tp1 ngram k3", "on", 1), (2, "h200 tp1", "off", 2),
+        (0, "h100 tp1 ngram k3", "on", 1), (1, "h200 tp1", "off", 2), (2, "h100 tp1", "off", 3),
     ]  # fmt: skip
+    table = [(r["deployment"], r["speculation"]) for r in fleet.ranking(found)]
+    for chart, name in (
+        (fleet.cost, "candidates"), (fleet.load, "candidates"), (fleet.utilization, "used"),
+    ):  # fmt: skip
+        drawn = sorted(chart(found)["datasets"][name], key=lambda row: row["place"])
+        assert list(dict.fromkeys((r["deployment"], r["arm"]) for r in drawn)) == table
     # Tooltips tell of both arms, whichever is pointed at.
-    for row in rows[:2]:
+    for row in (rows[0], rows[2]):
         assert (row["load_at_slo_off"], row["load_at_slo_on"]) == (10.0, 12.5)
         assert (row["usd_per_month_off"], row["usd_per_month_on"]) == pytest.approx(
             (2 * 6 * 729.6, 2 * 5 * 729.6)
         )
-    assert rows[2]["usd_per_month_on"] is None
+    assert rows[1]["usd_per_month_on"] is None
 
 
 def test_ranking_and_reasons() -> None:
@@ -91,9 +98,75 @@ def test_off_and_on_of_what_is_best() -> None:
     rows = {r["quantity"]: (r["off"], r["on"]) for r in fleet.off_on(plan(ON, OTHER, OFF))}
     assert rows["$/month"] == ("$8,755", "$7,296")
     assert rows["replicas"] == ("6", "5")
+    # 25 requests/s at the peak, each replica filled to 70 % of 10 or 12.5.
+    assert rows["replicas, unrounded"] == ("3.57", "2.86")
     assert rows["used, one down"] == ("62%", "62%")
     alone = {r["quantity"]: (r["off"], r["on"]) for r in fleet.off_on(plan(OTHER))}
     assert alone["GPUs"] == ("4", "–")
+
+
+@pytest.mark.parametrize(
+    ("load_at_slo", "said"),
+    [
+        (25 / 0.7 / 2.06, "the peak needs 2.06, so 3, and 1 spare. "
+                          "Nearly 2: 3.0 % more per replica would save one."),
+        (25 / 0.7 / 2.0005, "the peak needs just over 2, so 3, and 1 spare. "
+                            "Nearly 2: under 0.1 % more per replica would save one."),
+        (25 / 0.7 / 2.5, "the peak needs 2.50, so 3, and 1 spare."),
+        (25 / 0.7 / 2.0, "the peak needs 2.00, so 2, and 1 spare."),
+        (25 / 0.7 / 0.05, "the peak needs 0.05, so 1, and 1 spare."),
+    ],
+)  # fmt: skip
+def test_rounding_is_shown_and_said_where_it_was_close(load_at_slo: float, said: str) -> None:
+    base = 3 if 2.0 + 1e-9 < 25 / 0.7 / load_at_slo else round(25 / 0.7 / load_at_slo + 0.49)
+    c = dataclasses.replace(
+        ON, load_at_slo=load_at_slo, replicas_base=base, replicas=base + 1
+    )  # fmt: skip
+    assert fleet_words.rounding(plan(c), c) == said
+    [row] = fleet.ranking(plan(c))
+    assert row["replicas_needed"] == pytest.approx(25 / 0.7 / load_at_slo)
+
+
+def test_what_was_refused_has_nothing_to_round() -> None:
+    none = dataclasses.replace(
+        OFF, load_at_slo=None, replicas=None, replicas_base=None, rejected_because="does not fit"
+    )
+    assert fleet_words.needed(plan(none), none) is None
+    assert fleet_words.rounding(plan(none), none) == ""
+    without = dataclasses.replace(ON, replicas=ON.replicas_base)
+    assert fleet_words.rounding(plan(without), without).endswith("so 4.")
+
+
+def test_fewer_drafts_are_hinted_at_where_one_k_lost() -> None:
+    def drafting(k: int) -> Candidate:
+        source = scenario("ngram", **{"speculation.num_speculative_tokens": k})
+        return dataclasses.replace(ON, source=source)
+
+    off = Best("m", "baseline", 0, "", None, None, None, {})
+    on = dataclasses.replace(off, arm="speculative")
+
+    def of(best: Best | None, *candidates: Candidate) -> Plan:
+        return dataclasses.replace(plan(*candidates), best=best)
+
+    assert fleet_words.fewer_drafts(of(off, OFF, drafting(4))) == (4, (1, 2, 3))
+    assert fleet_words.fewer_drafts(of(off, OFF, drafting(8))) == (8, (1, 2, 3))
+    assert fleet_words.fewer_drafts(of(off, OFF, drafting(2))) == (2, (1,))
+    for nothing in (
+        of(off, OFF, drafting(1)),
+        of(off, OFF, drafting(4), drafting(2)),
+        of(on, drafting(4), OFF),
+        of(None, OFF, drafting(4)),
+        of(off, OFF),
+    ):
+        assert fleet_words.fewer_drafts(nothing) is None
+
+
+def test_dollars_are_told_from_those_of_one_replica() -> None:
+    found = plan(ON)
+    found.traffic["spares"] = 2
+    said = fleet_words.dollars(found)
+    assert "2.5 × the average" in said
+    assert "filled to 70% of what meets the SLO, with 2 spares" in said
 
 
 def test_one_down_in_words() -> None:
@@ -107,22 +180,22 @@ def test_one_down_in_words() -> None:
 def test_cost_is_drawn_in_dollars_or_without_prices_in_gpus() -> None:
     spec = fleet.cost(plan(ON, OFF))
     rows = spec["datasets"]["candidates"]
-    assert [r["value"] for r in rows] == pytest.approx([8755.2, 7296.0])
-    assert rows[1]["label"] == "tp1 ngram k3, on · $7,296 · 5 × 1 GPUs"
+    assert [r["value"] for r in rows] == pytest.approx([7296.0, 8755.2])
+    assert rows[0]["label"] == "tp1 ngram k3, on · $7,296 · 5 × 1 GPUs"
     bars = spec["layer"][0]["encoding"]
     assert bars["x"]["title"] == "price of a month"
     assert {"usd_per_month_off", "usd_per_month_on"} <= {t["field"] for t in bars["tooltip"]}
     unpriced = [dataclasses.replace(c, price=None, usd_per_month=None) for c in (ON, OFF)]
     spec = fleet.cost(plan(*unpriced))
-    assert [r["value"] for r in spec["datasets"]["candidates"]] == [6, 5]
+    assert [r["value"] for r in spec["datasets"]["candidates"]] == [5, 6]
     assert spec["layer"][0]["encoding"]["x"]["title"] == "GPUs"
     some = fleet.cost(plan(ON, unpriced[1]))["datasets"]["candidates"]
-    assert "no price" in some[0]["label"]
+    assert "no price" in some[1]["label"]
 
 
 def test_load_says_what_binds() -> None:
     rows = fleet.load(plan(ON, OFF))["datasets"]["candidates"]
-    assert rows[1]["label"] == "tp1 ngram k3, on · 12.5 · TTFT p95 binds"
+    assert rows[0]["label"] == "tp1 ngram k3, on · 12.5 · TTFT p95 binds"
 
 
 def test_utilization_of_average_peak_and_one_down() -> None:

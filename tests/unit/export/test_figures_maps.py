@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -88,6 +89,25 @@ def test_rows_of_the_table(maps: Maps) -> None:
     assert map_rows(maps.acceptance, "length", rows=maps.lengths)[4]["acceptance_length"] == 2.0
 
 
+@pytest.mark.parametrize(("kind", "rows"), [("rate", [0.0, 0.5, 1.0]), ("length", [1.0, 2.0, 3.0])])
+def test_the_table_begins_with_the_own_cell(
+    maps: Maps, kind: Literal["rate", "length"], rows: list[float]
+) -> None:
+    name = {"rate": "draft_acceptance_rate", "length": "acceptance_length"}[kind]
+    low, own, high = rows
+    found = map_rows(maps.acceptance, kind, rows=np.array(rows), own=OWN)
+    assert [(row["concurrency"], row[name]) for row in found] == [
+        (4.0, own), (4.0, low), (4.0, high), (1.0, own), (16.0, own),
+        (1.0, low), (1.0, high), (16.0, low), (16.0, high),
+    ]  # fmt: skip
+    assert found[0]["speedup"] == 1.3
+    plain = map_rows(maps.acceptance, kind, rows=np.array(rows))
+    assert sorted(map(str, found)) == sorted(map(str, plain))
+    # A rate that cannot be served off is no load of the map: its row is there all the same.
+    lost = map_rows(maps.acceptance, kind, rows=np.array(rows), own=replace(OWN, load=None))
+    assert [row[name] for row in lost[:3]] == [own] * 3
+
+
 def test_cells_meet_halfway(maps: Maps) -> None:
     cell = rows_of(acceptance_map(maps, "rate"), "cells")[4]
     assert (cell["x"], cell["x2"]) == (2.0, 8.0)
@@ -98,13 +118,13 @@ def test_cells_meet_halfway(maps: Maps) -> None:
 @pytest.mark.parametrize(("kind", "own"), [("rate", 0.5), ("length", 2.0)])
 def test_acceptance_by_both_names(maps: Maps, kind: Literal["rate", "length"], own: float) -> None:
     chart = acceptance_map(maps, kind)
-    assert rows_of(chart, "own") == [{"load": 4.0, "row": own, "label": "your load"}]
+    assert rows_of(chart, "own") == [{"load": 4.0, "cell": 0.5, "row": own, "label": "your load"}]
     # The line at 1 goes through the own row where it turns: between loads 4 and 16.
     row = {"rate": 0.5, "length": 2.0}[kind]
     [x] = {round(s["x"], 6) for s in rows_of(chart, "lines") if s["y"] == pytest.approx(row)}
     assert x == pytest.approx(4.0 * 4.0**0.6)
     # A cell is known by the same row whatever it is called.
-    assert rows_of(chart, "cells")[4]["row"] == 0.5
+    assert (rows_of(chart, "cells")[4]["cell"], rows_of(chart, "cells")[4]["row"]) == (0.5, own)
     assert "staircase" not in drawn(chart)
 
 
@@ -131,10 +151,28 @@ def test_what_is_picked_is_a_column_everywhere_and_a_cell_at_home(maps: Maps) ->
     assert "picked" not in drawn(k_map(maps))
 
 
+@pytest.mark.parametrize("cell", [None, Picked("k", 4.0, 1.0)])
+def test_only_what_has_rows_is_sent_and_only_cells_can_be_picked(
+    maps: Maps, cell: Picked | None
+) -> None:
+    for chart in (acceptance_map(maps, "length", picked=cell), k_map(maps, picked=cell)):
+        assert set(chart["datasets"]) == set(drawn(chart))
+        assert all(chart["datasets"].values())
+        [param] = [p for p in chart["params"] if p["name"] == "picked"]
+        fields = param["select"]["fields"]
+        assert {
+            name for name, rows in chart["datasets"].items() if set(fields) <= rows[0].keys()
+        } == {"cells", "own"}
+        # What is outlined does not cover what is inside.
+        outlines = [each for each in chart["layer"] if each["data"]["name"] == "picked"]
+        assert len(outlines) == (2 if cell else 0)
+        assert all(each["mark"]["filled"] is False for each in outlines)
+
+
 def test_a_load_that_cannot_be_served_is_not_marked(maps: Maps) -> None:
     lost = Maps(maps.acceptance, maps.lengths, maps.k, maps.best_k,
                 OwnPoint(None, 0.5, 2.0, 2, 400.0))  # fmt: skip
-    assert rows_of(k_map(lost), "own") == []
+    assert "own" not in k_map(lost)["datasets"]
     assert "own" not in drawn(k_map(lost))
 
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from specsim.export.figures.fleet_words import needed, unrounded
 from specsim.export.figures.look import (
     OFF,
     ON,
@@ -52,6 +53,7 @@ def ranking(plan: Plan) -> Rows:
     """Return a record per candidate that meets the SLO, the best first."""
     return [
         {"rank": place, "deployment": c.deployment, "speculation": _arm(c),
+         "replicas_needed": needed(plan, c),
          **{column: getattr(c, name) for name, column in _LISTED}}
         for place, c in enumerate(accepted(plan), start=1)
     ]  # fmt: skip
@@ -100,10 +102,16 @@ def arms(plan: Plan) -> tuple[Candidate | None, Candidate | None]:
 def off_on(plan: Plan) -> Rows:
     """Return a record per quantity with its value off and on, as text."""
     off, on = arms(plan)
-    return [
-        {"quantity": title, "off": _said(off, read), "on": _said(on, read)}
-        for title, read in _COMPARED
-    ]
+    rows: Rows = []
+    for title, read in _COMPARED:
+        if title == "replicas":
+            rows.append({
+                "quantity": "replicas, unrounded",
+                **{arm: MISSING if c is None else unrounded(needed(plan, c))
+                   for arm, c in (("off", off), ("on", on))},
+            })  # fmt: skip
+        rows.append({"quantity": title, "off": _said(off, read), "on": _said(on, read)})
+    return rows
 
 
 def one_down(candidate: Candidate) -> tuple[str, str]:
@@ -116,24 +124,20 @@ def one_down(candidate: Candidate) -> tuple[str, str]:
 
 
 def pairs(plan: Plan) -> Rows:
-    """Return what the pictures draw: off and its ways of speculating together, the best first.
+    """Return what the pictures draw: candidates in the order of the ranking, the best first.
 
     Each record says of both arms of its deployment what tooltips tell.
     """
     shown = accepted(plan)
     common = shared_words([c.deployment for c in shown])
-    order: list[Candidate] = []
-    for c in shown:
-        of_it = [other for other in shown if _same(other, c)]
-        order += [o for o in sorted(of_it, key=lambda o: o.arm) if o not in order]
     rows: Rows = []
-    for place, c in enumerate(order[:MOST_DRAWN]):
+    for place, c in enumerate(shown[:MOST_DRAWN]):
         off = c if c.arm == "baseline" else _partner(plan, c, "baseline")
         on = c if c.arm == "speculative" else _partner(plan, c, "speculative")
         row: dict[str, Any] = {
             "place": place, "name": c.deployment.removeprefix(common), "arm": _arm(c),
             "deployment": c.deployment,
-            "rank": shown.index(c) + 1, "replicas": c.replicas, "gpus": c.gpus,
+            "rank": place + 1, "replicas": c.replicas, "gpus": c.gpus,
             "gpus_per_replica": c.gpus_per_replica, "usd_per_month": c.usd_per_month,
             "load_at_slo": c.load_at_slo, "binding": target_words(c.binding),
         }  # fmt: skip

@@ -50,24 +50,31 @@ _AXES: dict[Kind, _Axis] = {
 }
 
 
-def map_rows(found: SpeedupMap, kind: Kind, *, rows: Array | None = None) -> Rows:
+def map_rows(
+    found: SpeedupMap, kind: Kind, *, rows: Array | None = None, own: OwnPoint | None = None
+) -> Rows:
     """Return a record per cell of a map.
 
     Parameters
     ----------
     rows : array, optional
         The same rows under another name: acceptance lengths for rates.
+    own : OwnPoint, optional
+        The user's: its cell comes first, then its load, then its row; the rest as it rises.
     """
     shown = found.rows if rows is None else rows
     name = _AXES[kind].name
+    i, j = (index.ravel() for index in np.indices(found.speedup.shape))
+    if own is not None:
+        row = int(np.argmin(np.abs(shown - getattr(own, name))))
+        order = np.lexsort((i, j, i != row, found.loads[j] != own.load))
+        i, j = i[order], j[order]
+    columns = (found.loads[j], shown[i], found.speedup[i, j], found.tpot_ms_off[i, j],
+               found.tpot_ms_on[i, j])  # fmt: skip
     return [
         {"concurrency": load, name: row, "speedup": gain, "tpot_ms_off": off, "tpot_ms_on": on}
-        for row, gains, offs, ons in zip(
-            shown.tolist(), found.speedup.tolist(), found.tpot_ms_off.tolist(),
-            found.tpot_ms_on.tolist(), strict=True,
-        )
-        for load, gain, off, on in zip(found.loads.tolist(), gains, offs, ons, strict=True)
-    ]  # fmt: skip
+        for load, row, gain, off, on in zip(*(c.tolist() for c in columns), strict=True)
+    ]
 
 
 def acceptance_map(
@@ -87,8 +94,8 @@ def acceptance_map(
     datasets = {
         "cells": _cells(found, rows),
         "lines": [_line(s) for s in lines],
-        "line_name": _line_name(lines, own.load),
-        "own": _own(own, own_row),
+        "names": _line_name(lines, own.load),
+        "own": _own(own, own.draft_acceptance_rate, shown=own_row),
         "picked": _outline(found, rows, "acceptance", picked),
     }
     return _drawn(kind, datasets)
@@ -110,9 +117,11 @@ def k_map(maps: Maps, *, picked: Picked | None = None) -> dict[str, Any]:
     datasets = {
         "cells": _cells(found, found.rows),
         "lines": [_line(s) for s in lines],
-        # At the top: the staircase ends where the line does, at the bottom.
-        "line_name": _line_name(sorted(lines, key=lambda s: -s[3])[:1], None, dy=9),
-        "stairs_name": [{**first, "label": "best k", "dy": 12 if first["row"] else -12}],
+        "names": [
+            # At the top: the staircase ends where the line does, at the bottom.
+            *_line_name(sorted(lines, key=lambda s: -s[3])[:1], None, dy=9),
+            {**first, "label": "best k", "dy": 12 if first["row"] else -12},
+        ],
         "staircase": stairs,
         "own": _own(maps.own, maps.own.k),
         "picked": _outline(found, found.rows, "k", picked),
@@ -140,7 +149,7 @@ def prompt_map(maps: PromptMaps, *, decoding: bool, picked: Picked | None = None
     datasets = {
         "cells": _cells(found, found.rows),
         "lines": [_line(s) for s in lines],
-        "line_name": _line_name(lines, maps.own.load),
+        "names": _line_name(lines, maps.own.load),
         "full": full,
         "own": _own(maps.own, maps.own.input_tokens),
         "picked": _outline(found, found.rows, "prompt", picked),
@@ -160,7 +169,7 @@ def _edges(centres: Array, *, log: bool) -> list[float]:
 
 
 def _cells(found: SpeedupMap, rows: Array) -> Rows:
-    """Return the cells: `row` says which, `shown` is how the axis calls it."""
+    """Return the cells: `cell` is the row by which one is known, `row` how the axis calls it."""
     across = _edges(found.loads, log=True)
     up = _edges(rows, log=found.log_rows)
     columns = list(zip(found.loads.tolist(), across, across[1:], strict=False))
@@ -169,7 +178,7 @@ def _cells(found: SpeedupMap, rows: Array) -> Rows:
         for a, digits in ((found.speedup, 3), (found.tpot_ms_off, 2), (found.tpot_ms_on, 2))
     )
     return [
-        {"load": load, "row": row, "shown": shown, "x": left, "x2": right, "y": low, "y2": high,
+        {"load": load, "cell": row, "row": shown, "x": left, "x2": right, "y": low, "y2": high,
          "speedup": gain, "off": off, "on": on}
         for row, shown, low, high, each_gain, each_off, each_on in zip(
             found.rows.tolist(), rows.tolist(), up, up[1:], gains, offs, ons, strict=False
@@ -195,8 +204,12 @@ def _line_name(lines: Sequence[Segment], own: float | None, *, dy: int = -8) -> 
     return [{"load": load, "row": 0.5 * (row + end), "label": "speedup 1", "dy": dy}]
 
 
-def _own(own: OwnPoint, row: float) -> Rows:
-    return [] if own.load is None else [{"load": own.load, "row": row, "label": "your load"}]
+def _own(own: OwnPoint, row: float, *, shown: float | None = None) -> Rows:
+    """Return the user's own point, which is a cell too: whoever clicks it picks that."""
+    if own.load is None:
+        return []
+    at = row if shown is None else shown
+    return [{"load": own.load, "cell": row, "row": at, "label": "your load"}]
 
 
 def _outline(found: SpeedupMap, rows: Array, on: str, picked: Picked | None) -> Rows:
@@ -212,8 +225,10 @@ def _outline(found: SpeedupMap, rows: Array, on: str, picked: Picked | None) -> 
 
 
 def _drawn(kind: Kind, datasets: dict[str, Rows]) -> dict[str, Any]:
-    every: dict[str, Rows] = {name: [] for name in ("staircase", "stairs_name", "full")}
-    return with_data(_form(kind), {**every, **datasets})
+    every: dict[str, Rows] = {name: [] for name in ("staircase", "full")}
+    drawn = with_data(_form(kind), {**every, **datasets})
+    # To send one costs a millisecond, even without rows.
+    return {**drawn, "datasets": {name: rows for name, rows in datasets.items() if rows}}
 
 
 @functools.cache
@@ -225,14 +240,13 @@ def _form(kind: Kind) -> dict[str, Any]:
     axis = _AXES[kind]
     tooltip = [
         alt.Tooltip("load:Q", title=load_title(is_open=False)),
-        alt.Tooltip("shown:Q", title=axis.title, format=axis.pattern),
+        alt.Tooltip("row:Q", title=axis.title, format=axis.pattern),
         alt.Tooltip("speedup:Q", title="speedup, on / off", format=".2f"),
         alt.Tooltip("off:Q", title="TPOT off [ms]", format=".2f"),
         alt.Tooltip("on:Q", title="TPOT on [ms]", format=".2f"),
     ]
     full = alt.Chart(dataset(alt, "full")).encode(**at)
-    named = alt.Chart(dataset(alt, "line_name")).encode(**at)
-    stairs = alt.Chart(dataset(alt, "stairs_name")).encode(**at)
+    named = alt.Chart(dataset(alt, "names")).encode(**at)
     above = [
         *(
             alt.Chart(dataset(alt, "lines"))
@@ -246,24 +260,24 @@ def _form(kind: Kind) -> dict[str, Any]:
             .encode(**at, order="load:Q")
             for ink, width in ((_HALO, 6.0), (BEST, 3.0))
         ),
+        *(
+            alt.Chart(dataset(alt, "picked"))
+            # Not filled: the cells inside can still be pointed at.
+            .mark_rect(filled=False, stroke=ink, strokeWidth=width, tooltip=None)
+            .encode(**box)
+            for ink, width in ((_HALO, 3.5), (_INK, 1.5))
+        ),
         full.mark_line(color=_INK, strokeDash=[3, 3], strokeWidth=1.5, tooltip=None).encode(
             order="row:Q"
         ),
         *_haloed(alt, full, dy=-6),
         *_haloed(alt, named, dy=alt.ExprRef("datum.dy")),
-        *_haloed(alt, stairs, dy=alt.ExprRef("datum.dy")),
-        *(
-            alt.Chart(dataset(alt, "picked"))
-            .mark_rect(fillOpacity=0, stroke=ink, strokeWidth=width, tooltip=None)
-            .encode(**box)
-            for ink, width in ((_HALO, 3.5), (_INK, 1.5))
-        ),
         *_mine(alt),
     ]
     form = alt.layer(
         cells.transform_calculate(doublings="log(datum.speedup) / LN2")
         .encode(**box, color=_colour(alt), tooltip=tooltip)
-        .add_params(alt.selection_point(name="picked", fields=["load", "row"])),
+        .add_params(alt.selection_point(name="picked", fields=["load", "cell"])),
         *above,
     ).properties(height=HEIGHT + 100)
     return cast(dict[str, Any], form.to_dict())
