@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, FilePayload, Locator, Page, expect
+from playwright.sync_api import Browser, FilePayload, Locator, Page, TimeoutError, expect
 from served import Server, opened
 
 REPO = Path(__file__).parents[2]
@@ -103,7 +103,14 @@ class Uploader:
     def field(self) -> Locator:
         uploader = self.page.get_by_test_id("stPopoverBody").get_by_test_id("stFileUploader")
         if uploader.count() == 0:
-            self.page.get_by_role("button", name=re.compile("your own config.json")).click()
+            button = self.page.get_by_role("button", name=re.compile("your own config.json"))
+            try:
+                button.click(timeout=10_000)
+            except TimeoutError:
+                # Seen once on a busy machine: Streamlit's popover, closed while the page was drawn
+                # anew, left the rest of the page inert.
+                self.page.reload()
+                button.click(timeout=60_000)
             expect(uploader).to_be_visible()
         return uploader
 

@@ -83,7 +83,7 @@ def _arms_changed(**changes: Any) -> list[Patch]:
 
     return [
         (curves, "baseline_arm", changed(arms.baseline_arm)),
-        (curves, "speculative_arm", changed(arms.speculative_arm)),
+        (curves, "speculating", changed(arms.speculating)),
         (check, "baseline_arm", changed(arms.baseline_arm)),
     ]
 
