@@ -255,6 +255,7 @@ def test_nothing_is_written_but_the_models_in_use(what_if: Page, server: Server)
         ("x.json", b"\x89PNG\r\n\x1a\n", "is not text"),
         ("<img src=x onerror=alert(1)>.yaml", gzip.compress(b"a"), "is gzip"),
     ],
+    ids=["empty", "mapping", "model", "keys", "nested", "picture", "gzip"],
 )
 def test_a_bad_calibration_is_a_sentence(
     calibrate: Page, server: Server, name: str, data: bytes, said: str

@@ -182,6 +182,7 @@ def test_the_same_name_twice_is_two_files() -> None:
         ("x.xlsx", workbook(["concurrency", "tpot_ms"], [4, 20], at="XFD9"), "column ZZ"),
         ("x.xlsx", workbook(["a", "b"], [4, 20]), "no headings"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "data",  # archives hold the time of day
 )
 def test_what_cannot_be_read_is_a_sentence(name: str, data: bytes, said: str) -> None:
     assert said in reason(name, data)
