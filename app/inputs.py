@@ -146,12 +146,9 @@ def _slide(side: Side, name: str, label: str, step: float | None = None, **more:
 
 
 def _number(side: Side, name: str, label: str, **more: Any) -> None:
-    """Draw a number that is known; its range may hang on other controls."""
-    low, high = bounds(name, k=int(side.get("k"))) or (0.0, 1.0)
-    key, start = side.key(name), type(high)(DEFAULTS[name])
-    if st.session_state.get(key, low) > high:  # fewer draft tokens yield fewer per step
-        st.session_state[key] = high
-    st.number_input(label, low, high, min(start, high), **bound(key), **more)
+    """Draw a number that is known."""
+    low, high = RANGES[name]
+    st.number_input(label, low, high, type(high)(DEFAULTS[name]), **bound(side.key(name)), **more)
 
 
 def _presets(side: Side) -> None:
