@@ -40,7 +40,8 @@ class Pair:
     workload: Workload
     is_open: bool
     without: dict[bytes | str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What the off arm does by loads: whatever shares it with this pair asks once."""
+    """What the off arm does by loads: whatever shares it with this pair asks once. A pair made with
+    another off arm or workload needs an empty one of its own."""
 
     def speedup(self, loads: Array) -> Array:
         """Return on / off at loads (last axis).

@@ -58,6 +58,18 @@ def test_every_figure_is_predicts(load: dict[str, list[float]]) -> None:
     assert result.kv == expected.kv
 
 
+@pytest.mark.parametrize(
+    "load", [{"load.concurrency": [32.0]}, {"load.request_rate": [3.0]}], ids=["closed", "open"]
+)
+def test_ways_that_share_the_off_arm_are_as_each_alone(load: dict[str, list[float]]) -> None:
+    value = next(iter(load.values()))[0]
+    results, _ = compare_drafters(ways(scenario(**load), num_speculative_tokens=3), load=value)
+    assert len({r.way.method for r in results}) > 2
+    for result in results:
+        assert result.way.scenario is not None
+        assert result.point == predict(result.way.scenario).points[0], result.way.label
+
+
 def test_acceptance_is_the_own_then_a_measurement_then_carried() -> None:
     found = by_label(ways(scenario(), num_speculative_tokens=3, text="chat"))
     assert found["eagle3-llama3.1-8b"].basis == "yours"
